@@ -1,0 +1,73 @@
+"""Arrays in are numpy, torch or lists; arrays out are the same kind, dtype and device.
+
+The one place where kinds are converted and where entries are checked.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from frostline.errors import BadArray
+
+Array: TypeAlias = Any
+"""What users may pass: numpy array, torch tensor, or nested lists of numbers (read as float64)."""
+
+_DTYPES = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an array was when it came in, so that results can go out the same."""
+
+    library: str
+    dtype: torch.dtype
+    device: torch.device
+
+    def restore(self, tensor: Tensor) -> Array:
+        """The tensor as this kind (a complex tensor keeps being complex)."""
+        dtype = self.dtype if not tensor.is_complex() else self.dtype.to_complex()
+        tensor = tensor.to(device=self.device, dtype=dtype)
+        return tensor.numpy(force=True) if self.library == "numpy" else tensor
+
+
+def as_tensor(array: Array, name: str) -> tuple[Tensor, Kind]:
+    """A real, finite float tensor that shares no memory with ``array``, and the kind to restore."""
+    if isinstance(array, Tensor):
+        library, tensor = "torch", array.detach()
+    else:
+        library = "numpy"
+        try:
+            values = np.asarray(array)
+            if values.dtype.kind in "iub" or not isinstance(array, np.ndarray):
+                values = values.astype(np.float64)
+            tensor = torch.from_numpy(np.ascontiguousarray(values))
+        except (TypeError, ValueError) as error:
+            raise BadArray(f"{name} is not an array of real numbers: {error}.") from None
+    if tensor.is_complex():
+        raise BadArray(f"{name} is complex; frostline works with real matrices and tokens.")
+    if not tensor.is_floating_point():
+        tensor = tensor.to(torch.float64)
+    if tensor.dtype not in _DTYPES:
+        raise BadArray(f"{name} has dtype {tensor.dtype}; pass float64 (the default) or float32.")
+    finite = torch.isfinite(tensor)
+    if not bool(finite.all()):
+        bad = int((~finite).sum())
+        first = tuple(torch.nonzero(~finite)[0].tolist())
+        raise BadArray(f"{name} has {bad} NaN or infinite entries, the first at index {first}; remove or mend them.")
+    return tensor.clone(), Kind(library, tensor.dtype, tensor.device)
+
+
+def as_matrix(array: Array, name: str) -> tuple[Tensor, Kind]:
+    """A finite (rows, columns) matrix."""
+    tensor, kind = as_tensor(array, name)
+    if tensor.ndim != 2 or 0 in tensor.shape:
+        raise BadArray(f"{name} has shape {tuple(tensor.shape)}; a matrix (rows, columns) is needed.")
+    return tensor, kind
+
+
+def as_float64(tensor: Tensor) -> np.ndarray:
+    """The tensor as a float64 numpy array: the theory is always evaluated in double precision on the CPU."""
+    return tensor.to(device="cpu", dtype=torch.float64).numpy()

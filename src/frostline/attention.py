@@ -1,0 +1,236 @@
+"""Attention: one head as the mathematics sees it (query, key, value, beta), and stacks of heads and layers.
+
+B = QᵀK decides the logits, A = VBᵀ the zero-temperature limit (THEORY section 1). Query and key are k×d with k < d in
+real heads: products are applied factor by factor and spectra come from k×k matrices.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from frostline.arrays import Array, as_float64, as_matrix, as_tensor
+from frostline.errors import BadArray, BadParameter
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """The matrix left·right, kept as its factors (d×k and k×d): a value matrix W_O·W_V, for example."""
+
+    left: Array
+    right: Array
+
+
+class Matrices(NamedTuple):
+    """A head in float64 numpy, for the theory: B, V, A = VBᵀ and the key bias (None when there is none)."""
+
+    B: Float[np.ndarray, "d d"]
+    V: Float[np.ndarray, "d d"]
+    A: Float[np.ndarray, "d d"]
+    key_bias: Float[np.ndarray, " d"] | None
+
+
+class Attention:
+    """One attention head on the sphere S^{d−1}.
+
+    Parameters: ``query`` and ``key`` (k, d), ``value`` (d, d) or ``Factored``, inverse temperature ``beta`` > 0 and an
+    optional ``key_bias`` g (d,), which turns the logit into β(xᵀBy + gᵀy).
+
+    >>> head = Attention.from_matrices(B=np.diag([1, 0.5]), V=np.eye(2), beta=10.0)
+    >>> head.dimension, head.rank_bound
+    (2, 2)
+    """
+
+    def __init__(
+        self, query: Array, key: Array, value: Array | Factored, beta: float, *, key_bias: Array | None = None
+    ):
+        self._query, self._kind = as_matrix(query, "query")
+        self._key, _ = as_matrix(key, "key")
+        if self._query.shape != self._key.shape:
+            raise BadArray(
+                f"query has shape {tuple(self._query.shape)}, key {tuple(self._key.shape)}; both must be (k, d)."
+            )
+        d = self._query.shape[1]
+        if d < 2:
+            raise BadArray("query and key have dimension d = 1, where the sphere is two points; use d ≥ 2.")
+        factors = (value.left, value.right) if isinstance(value, Factored) else (value,)
+        # V as a product of one or two factors, applied right to left.
+        self._value = tuple(self._like(as_matrix(factor, "value")[0]) for factor in factors)
+        shapes = [tuple(factor.shape) for factor in self._value]
+        if shapes[0][0] != d or shapes[-1][1] != d or shapes[0][1] != shapes[-1][0]:
+            raise BadArray(f"value has shape {' · '.join(map(str, shapes))}; query and key need ({d}, {d}).")
+        self._key = self._like(self._key)
+        self._key_bias = None
+        if key_bias is not None:
+            self._key_bias = self._like(as_tensor(key_bias, "key_bias")[0])
+            if self._key_bias.shape != (d,):
+                raise BadArray(f"key_bias has shape {tuple(self._key_bias.shape)}; ({d},) is needed.")
+        self.beta = _positive(beta, "beta")
+
+    @classmethod
+    def from_matrices(cls, B: Array, V: Array | Factored, beta: float, *, key_bias: Array | None = None) -> "Attention":
+        """A head given by B = QᵀK itself (query = identity, key = B)."""
+        matrix, kind = as_matrix(B, "B")
+        if matrix.shape[0] != matrix.shape[1]:
+            raise BadArray(f"B has shape {tuple(matrix.shape)}; it must be square, (d, d).")
+        return cls(kind.restore(torch.eye(len(matrix))), kind.restore(matrix), V, beta, key_bias=key_bias)
+
+    @property
+    def dimension(self) -> int:
+        """d, the dimension of the space the tokens live in."""
+        return int(self._query.shape[1])
+
+    @property
+    def rank_bound(self) -> int:
+        """No more than this is the rank of B and of A: k for (k, d) factors."""
+        return min(self._query.shape)
+
+    @property
+    def B(self) -> Array:
+        """QᵀK, (d, d)."""
+        return self._kind.restore(self._query.T @ self._key)
+
+    @property
+    def V(self) -> Array:
+        """The value matrix, (d, d)."""
+        return self._kind.restore(self._dense_value())
+
+    @property
+    def A(self) -> Array:
+        """VBᵀ, (d, d): the matrix whose spectrum decides the zero-temperature limit."""
+        return self._kind.restore(self._dense_value() @ self._key.T @ self._query)
+
+    @property
+    def key_bias(self) -> Array | None:
+        return None if self._key_bias is None else self._kind.restore(self._key_bias)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._query.dtype
+
+    @cached_property
+    def matrices(self) -> Matrices:
+        """The head in float64 numpy, whatever it was given as."""
+        query, key, V = as_float64(self._query), as_float64(self._key), as_float64(self._dense_value(torch.float64))
+        bias = None if self._key_bias is None else as_float64(self._key_bias)
+        return Matrices(query.T @ key, V, V @ key.T @ query, bias)
+
+    @cached_property
+    def eigenvalues(self) -> Complex[np.ndarray, "d"]:
+        """The spectrum of A, largest real part first; from the k×k matrix QVKᵀ when k < d, with d − k zeros."""
+        query = as_float64(self._query)
+        if len(query) < self.dimension:
+            small = query @ as_float64(self._apply_value(self._key.to(torch.float64))).T
+            values = np.concatenate([np.linalg.eigvals(small), np.zeros(self.dimension - len(query))])
+        else:
+            values = np.linalg.eigvals(self.matrices.A)
+        values = values.astype(np.complex128)
+        return values[np.lexsort((-values.imag, -values.real))]
+
+    @cached_property
+    def singular_values(self) -> Float[np.ndarray, "d"]:
+        """Singular values of B, largest first; from the k×k core when k < d, with d − k zeros."""
+        query, key = as_float64(self._query), as_float64(self._key)
+        core = np.linalg.qr(query.T).R @ np.linalg.qr(key.T).R.T
+        values = np.linalg.svd(core, compute_uv=False)
+        return np.concatenate([values, np.zeros(self.dimension - len(values))])
+
+    def logit_direction(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
+        """Bᵀx + g, row by row; times β this is the p of THEORY section 2."""
+        direction = (x @ self._query.T) @ self._key
+        return direction if self._key_bias is None else direction + self._key_bias
+
+    def apply_value(self, m: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
+        """V m, row by row."""
+        return self._apply_value(m)
+
+    def to(self, tensor: Tensor) -> "Attention":
+        """This head with the dtype and device of ``tensor``, for the inner loops."""
+        if self._query.dtype == tensor.dtype and self._query.device == tensor.device:
+            return self
+        value = [factor.to(tensor) for factor in self._value]
+        return Attention(
+            self._query.to(tensor),
+            self._key.to(tensor),
+            value[0] if len(value) == 1 else Factored(*value),
+            self.beta,
+            key_bias=None if self._key_bias is None else self._key_bias.to(tensor),
+        )
+
+    def with_beta(self, beta: float) -> "Attention":
+        """The same head at another inverse temperature."""
+        value = self._value[0] if len(self._value) == 1 else Factored(*self._value)
+        head = Attention(self._query, self._key, value, beta, key_bias=self._key_bias)
+        head._kind = self._kind
+        return head
+
+    def _apply_value(self, m: Tensor) -> Tensor:
+        for factor in reversed(self._value):
+            m = m @ factor.to(m).T
+        return m
+
+    def _dense_value(self, dtype: torch.dtype | None = None) -> Tensor:
+        factors = [factor.to(dtype or factor.dtype) for factor in self._value]
+        return factors[0] if len(factors) == 1 else factors[0] @ factors[1]
+
+    def _like(self, tensor: Tensor) -> Tensor:
+        """One precision per head: the query's, unless the two would lose digits by it."""
+        if tensor.dtype != self._query.dtype:
+            raise BadArray(f"query has dtype {self._query.dtype} but another matrix {tensor.dtype}; use one for all.")
+        return tensor.to(self._query.device)
+
+    def __repr__(self) -> str:
+        bias = "" if self._key_bias is None else ", key_bias"
+        return f"Attention(d={self.dimension}, k={len(self._query)}, beta={self.beta:g}{bias})"
+
+
+Layer: TypeAlias = tuple[Attention, ...]
+Heads: TypeAlias = "Attention | Sequence[Any]"
+"""What the verbs take: one head, a list of layers, or nested lists: heads within layers."""
+
+
+def as_layers(heads: Heads) -> tuple[Layer, ...]:
+    """Layers of heads, from one head, a list (a stack of layers) or nested lists (heads within a layer)."""
+    if isinstance(heads, Attention):
+        return ((heads,),)
+    if not isinstance(heads, Sequence) or not heads:
+        raise BadArray("an Attention, a non-empty list of layers, or a list of lists of heads is needed.")
+    layers = tuple((layer,) if isinstance(layer, Attention) else tuple(layer) for layer in heads)
+    flat = [head for layer in layers for head in layer]
+    if not all(layers) or not all(isinstance(head, Attention) for head in flat):
+        raise BadArray("every layer must be an Attention or a non-empty list of Attention objects.")
+    dimensions = sorted({head.dimension for head in flat})
+    if len(dimensions) > 1:
+        raise BadArray(f"the heads have dimensions {dimensions}; all must agree.")
+    return layers
+
+
+def as_one_layer(heads: Heads, verb: str) -> Layer:
+    """The heads of a single layer; a deeper stack is refused, because the theory speaks of one layer."""
+    layers = as_layers(heads)
+    if len(layers) > 1:
+        raise BadParameter(
+            f"{verb} takes one layer, this stack has {len(layers)}; call it layer by layer "
+            "(heads of one layer go in a nested list: [[head1, head2]])."
+        )
+    return layers[0]
+
+
+def is_plain(layer: Layer) -> bool:
+    """One head, no key bias: the case with a closed form (THEORY sections 3 and 4)."""
+    return len(layer) == 1 and layer[0]._key_bias is None
+
+
+def _positive(value: float, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise BadParameter(f"{name} is {value!r}; a number > 0 is needed.") from None
+    if not (0 < number < np.inf):
+        raise BadParameter(f"{name} is {number:g}; it must be finite and > 0.")
+    return number

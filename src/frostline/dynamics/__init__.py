@@ -1,0 +1,1 @@
+"""What the tokens do at finite temperature."""

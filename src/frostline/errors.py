@@ -1,0 +1,33 @@
+"""Named failures that advise. Every bad-input error is a ValueError whose message is one readable sentence."""
+
+
+class FrostlineError(ValueError):
+    """Bad input: the message says what is wrong, with which numbers, and what to do."""
+
+
+class BadArray(FrostlineError):
+    """An array has the wrong shape, dtype or entries."""
+
+
+class OffSphere(FrostlineError):
+    """Tokens are not unit vectors."""
+
+
+class BadWeights(FrostlineError):
+    """Token weights are empty, negative, not finite, or do not sum to one."""
+
+
+class BadParameter(FrostlineError):
+    """A scalar setting (beta, step, until, tolerance, a name) is outside its range."""
+
+
+class NoLimit(FrostlineError):
+    """The spectrum of A = VBᵀ gives tokens no zero-temperature limit."""
+
+
+class BadSpec(FrostlineError):
+    """A spec file is not what the command can read."""
+
+
+class BadRun(FrostlineError):
+    """A run directory is missing, truncated, locked, or made from another spec."""

@@ -1,0 +1,167 @@
+"""Token distributions on the sphere, and quadrature nodes. Every function takes its seed and returns float64 numpy."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+from scipy import special, stats
+
+from frostline.arrays import Array, as_tensor
+from frostline.errors import BadArray, BadParameter, BadWeights
+from frostline.sphere import normalise, unit_rows
+
+Tokens: TypeAlias = Float[np.ndarray, "n d"]
+Seed: TypeAlias = "int | np.random.Generator"
+
+
+class Nodes(NamedTuple):
+    """A weighted quadrature of a density: ∫ f dρ ≈ Σ weights·f(tokens)."""
+
+    tokens: Float[np.ndarray, "n d"]
+    weights: Float[np.ndarray, "n"]
+
+
+def uniform(n: int, d: int, *, seed: Seed) -> Tokens:
+    """n independent tokens, uniform on S^{d−1}.
+
+    >>> uniform(2, 3, seed=0).shape
+    (2, 3)
+    """
+    _check_size(n, d)
+    return unit_rows(np.random.default_rng(seed).standard_normal((n, d)))
+
+
+def vmf(n: int, mean: Array, concentration: float, *, seed: Seed) -> Tokens:
+    """von Mises–Fisher tokens: density ∝ e^{concentration·⟨mean, x⟩}, in any d ≥ 2."""
+    centre = _direction(mean, "mean")
+    _check_size(n, len(centre))
+    if not (0 <= concentration < np.inf):
+        raise BadParameter(f"concentration is {concentration}; it must be finite and ≥ 0 (0 is uniform).")
+    rng = np.random.default_rng(seed)
+    if concentration == 0:
+        return uniform(n, len(centre), seed=rng)
+    law = stats.vonmises_fisher(centre, concentration)  # type: ignore[arg-type]  # scipy's stubs ask for an int
+    draws = law.rvs(n, random_state=rng)
+    return unit_rows(np.asarray(draws).reshape(n, len(centre)))
+
+
+def caps(n: int, centres: Array, angle: float, *, seed: Seed) -> Tokens:
+    """Tokens uniform in spherical caps of half-angle ``angle`` around the given centre(s), all caps alike."""
+    directions = np.atleast_2d(_directions(centres, "centres"))
+    d = directions.shape[1]
+    _check_size(n, d)
+    if not (0 < angle <= np.pi):
+        raise BadParameter(f"angle is {angle}; a cap's half-angle lies in (0, π].")
+    rng = np.random.default_rng(seed)
+    # s = (1 − cos θ)/2 is Beta((d−1)/2, (d−1)/2) on the whole sphere; a cap truncates it at sin²(angle/2).
+    # Working with s, not cos θ, keeps tiny caps accurate.
+    shape = (d - 1) / 2
+    top = special.betainc(shape, shape, np.sin(angle / 2) ** 2)
+    s = special.betaincinv(shape, shape, rng.random(n) * top)[:, None]
+    centre = directions[rng.integers(len(directions), size=n)]
+    around = rng.standard_normal((n, d))
+    around = unit_rows(around - (around * centre).sum(1, keepdims=True) * centre)
+    return unit_rows((1 - 2 * s) * centre + 2 * np.sqrt(s * (1 - s)) * around)
+
+
+def mixture(
+    n: int, components: Sequence[Callable[[int, np.random.Generator], Tokens]], weights: Array, *, seed: Seed
+) -> Tokens:
+    """Tokens drawn from components with the given probabilities; a component is ``f(n, rng) -> tokens``.
+
+    >>> north = lambda n, rng: vmf(n, [0, 0, 1], 50, seed=rng)
+    >>> mixture(3, [north, lambda n, rng: uniform(n, 3, seed=rng)], [0.8, 0.2], seed=0).shape
+    (3, 3)
+    """
+    shares = as_weights(weights, len(components))
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(n, shares)
+    drawn = [draw(int(count), rng) for draw, count in zip(components, counts, strict=True) if count]
+    if len({part.shape[1] for part in drawn}) != 1:
+        raise BadArray(f"the components have dimensions {[part.shape[1] for part in drawn]}; they must agree.")
+    return rng.permutation(np.concatenate(drawn))
+
+
+def antipodal(tokens: Tokens) -> Tokens:
+    """The tokens and their antipodes: a reflection-symmetric start (THEORY section 9), twice as many."""
+    return np.concatenate([tokens, -tokens])
+
+
+def nodes(
+    n: int,
+    d: int,
+    *,
+    log_density: Callable[[Tokens], Float[np.ndarray, "n"]] | None = None,
+    seed: Seed = 0,
+) -> Nodes:
+    """About n weighted nodes for a density on S^{d−1} (uniform when none is given).
+
+    d = 2: n equispaced angles (the trapezoidal rule: spectrally accurate for smooth densities).
+    d = 3: Gauss–Legendre in height times equispaced longitudes, L×2L nodes with L ≈ √(n/2).
+    d ≥ 4: a scrambled Sobol sequence through the Gaussian, with antipodes, so that odd moments are exact;
+    only here the seed matters. ``len(result.weights)`` tells how many nodes were made.
+    """
+    _check_size(n, d)
+    if d == 2:
+        angles = 2 * np.pi * (np.arange(n) + 0.5) / n
+        tokens, weights = np.stack([np.cos(angles), np.sin(angles)], axis=1), np.full(n, 1 / n)
+    elif d == 3:
+        tokens, weights = _gauss_sphere(max(1, round(np.sqrt(n / 2))))
+    else:
+        half = (n + 1) // 2
+        sobol = stats.qmc.Sobol(d, rng=np.random.default_rng(seed)).random_base2(max(0, (half - 1).bit_length()))[:half]
+        gaussian = special.ndtri(np.clip(sobol, 2.0**-60, 1 - 2.0**-53))
+        tokens = antipodal(unit_rows(gaussian))
+        weights = np.full(len(tokens), 1 / len(tokens))
+    if log_density is not None:
+        logs = np.asarray(log_density(tokens), dtype=np.float64)
+        if logs.shape != weights.shape or not (logs < np.inf).all():
+            raise BadArray(
+                f"log_density returned shape {logs.shape} (needed {weights.shape}) or NaN or +inf values; "
+                "it takes tokens (n, d) and returns n finite numbers (−inf where the density vanishes)."
+            )
+        weights = weights * np.exp(logs - logs.max())
+        weights = weights / weights.sum()
+    return Nodes(tokens, weights)
+
+
+def as_weights(weights: Array, n: int) -> Float[np.ndarray, "n"]:
+    """Checked weights: n finite numbers ≥ 0 that sum to one (to 1e-6; then made exact)."""
+    values = np.asarray(as_tensor(weights, "weights")[0].cpu().numpy(), dtype=np.float64)
+    if values.shape != (n,) or n == 0:
+        raise BadWeights(f"weights has shape {values.shape}; {n} tokens need ({n},).")
+    if not (values >= 0).all():
+        raise BadWeights(f"{int((values < 0).sum())} weights are negative, the least is {values.min():.3g}.")
+    total = float(values.sum())
+    if not abs(total - 1) <= 1e-6:
+        raise BadWeights(f"weights sum to {total:.6g}, not 1; divide them by their sum if only proportions matter.")
+    return values / total
+
+
+def _gauss_sphere(levels: int) -> tuple[Tokens, Float[np.ndarray, "n"]]:
+    heights, height_weights = np.polynomial.legendre.leggauss(levels)
+    longitudes = np.pi * (np.arange(2 * levels) + 0.5) / levels
+    z, phi = (grid.ravel() for grid in np.meshgrid(heights, longitudes, indexing="ij"))
+    radius = np.sqrt(1 - z**2)
+    weights = np.repeat(height_weights / height_weights.sum() / (2 * levels), 2 * levels)
+    return unit_rows(np.stack([radius * np.cos(phi), radius * np.sin(phi), z], axis=1)), weights
+
+
+def _check_size(n: int, d: int) -> None:
+    if n < 1:
+        raise BadParameter(f"{n} tokens were asked for; at least 1 is needed.")
+    if d < 2:
+        raise BadParameter(f"dimension is {d}; the sphere S^(d-1) needs d ≥ 2.")
+
+
+def _directions(vectors: Array, name: str) -> np.ndarray[Any, Any]:
+    tensor, _ = as_tensor(vectors, name)
+    return np.asarray(normalise(tensor.cpu().double().numpy()))
+
+
+def _direction(vector: Array, name: str) -> np.ndarray[Any, Any]:
+    direction = _directions(vector, name)
+    if direction.ndim != 1:
+        raise BadArray(f"{name} has shape {direction.shape}; one vector (d,) is needed.")
+    return direction

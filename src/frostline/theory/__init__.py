@@ -1,0 +1,1 @@
+"""What the mathematics predicts; no token is moved by interaction here."""

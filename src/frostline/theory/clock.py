@@ -1,0 +1,217 @@
+"""The zero-temperature path, exact in its clock: x(τ) = e^{τA}x₀/|e^{τA}x₀|, t(τ) = ∫|Bᵀx|dτ (THEORY eq. 6).
+
+Tokens advance by powers of e^{hG}, G = A − μI, with steps h that are powers of two times 1/‖G‖, so a few matrices serve
+all tokens. Each token has its own step: as long as |Bᵀx| is resolved by a Chebyshev interpolant the time t is its
+integral; where it is not (near ker Bᵀ) the step halves.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.polynomial import chebyshev
+from scipy import linalg
+
+from frostline.errors import BadParameter
+from frostline.sphere import unit_rows
+
+EPSILON = float(np.finfo(np.float64).eps)
+# A product E·x is trusted while |Ex| ≥ this·‖E‖: two digits of cancellation at most, per step.
+CANCELLATION = 1e-2
+DEGREE = 16
+FINEST, COARSEST = -46, 40
+STEP_LIMIT = 100_000
+ROWS = 4_000_000
+"""Numbers held at once in a block of tokens × nodes × d."""
+
+
+@dataclass(frozen=True, eq=False)
+class Propagator:
+    """Powers of e^{hG} with G = A − μI, h = 2^level·unit, made when first asked for."""
+
+    A: Float[np.ndarray, "d d"]
+    _powers: dict[int, tuple[Float[np.ndarray, "d d"], float]] = field(default_factory=dict)
+    _nodes: dict[int, Float[np.ndarray, "nodes d d"]] = field(default_factory=dict)
+
+    @cached_property
+    def generator(self) -> Float[np.ndarray, "d d"]:
+        """A − μI: the path is the same (THEORY section 3), the exponential no longer overflows."""
+        return self.A - np.linalg.eigvals(self.A).real.max() * np.eye(len(self.A))
+
+    @cached_property
+    def unit(self) -> float:
+        """The step of level 0: ‖unit·G‖ = 1."""
+        return 1 / (float(np.linalg.norm(self.generator, 2)) or 1.0)
+
+    def power(self, level: int) -> tuple[Float[np.ndarray, "d d"], float]:
+        """e^{hG} at this level, and its norm."""
+        if level not in self._powers:
+            half = self.power(level - 1)[0] if level > 0 else None
+            matrix = half @ half if half is not None else linalg.expm(self.generator * (self.unit * 2.0**level))
+            self._powers[level] = matrix, float(np.linalg.norm(matrix, 2))
+        return self._powers[level]
+
+    def nodes(self, level: int) -> Float[np.ndarray, "nodes d d"]:
+        """e^{chG} at the Chebyshev nodes c of [0, 1] for this level."""
+        if level not in self._nodes:
+            self._nodes[level] = linalg.expm(NODES[:, None, None] * (self.unit * 2.0**level) * self.generator)
+        return self._nodes[level]
+
+    def advance(self, x: Float[np.ndarray, "n d"], clock: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n d"]:
+        """Each token by its own clock ≥ 0, on the sphere."""
+        whole = np.floor(clock / self.unit)
+        x = self._taylor(x, clock - whole * self.unit)
+        level, count = 0, whole
+        while (count > 0).any():
+            odd = count % 2 == 1
+            x = x.copy()
+            x[odd] = self._apply(x[odd], level)
+            level, count = level + 1, np.floor(count / 2)
+        return x
+
+    def _apply(self, x: Float[np.ndarray, "n d"], level: int) -> Float[np.ndarray, "n d"]:
+        matrix, size = self.power(level)
+        z = x @ matrix.T
+        lost = np.linalg.norm(z, axis=1) < CANCELLATION * size
+        if level > 0 and lost.any():
+            z[lost] = self._apply(self._apply(x[lost], level - 1), level - 1)
+        return unit_rows(z)
+
+    def _taylor(self, x: Float[np.ndarray, "n d"], clock: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n d"]:
+        """e^{sG}x for ‖sG‖ ≤ 1: 18 terms leave less than 1e-16."""
+        total, term = x, x
+        for k in range(1, 19):
+            term = (term @ self.generator.T) * (clock / k)[:, None]
+            total = total + term
+        return unit_rows(total)
+
+
+NODES = (1 - np.cos(np.pi * np.arange(DEGREE + 1) / DEGREE)) / 2
+_TO_COEFFICIENTS = np.linalg.inv(chebyshev.chebvander(2 * NODES - 1, DEGREE)).T
+
+
+@dataclass(frozen=True, eq=False)
+class ClockedPath:
+    """Tokens at common times t, with the clock each has reached and the time at which its path ends."""
+
+    tokens: Float[np.ndarray, "k n d"]
+    clocks: Float[np.ndarray, "k n"]
+    ended: Float[np.ndarray, "n"]
+
+
+def at_clocks(
+    A: Float[np.ndarray, "d d"], x0: Float[np.ndarray, "n d"], clocks: Float[np.ndarray, "k"]
+) -> Float[np.ndarray, "k n d"]:
+    """All tokens at common clocks τ, which need not be sorted."""
+    propagator = Propagator(A)
+    return np.stack([propagator.advance(x0, np.full(len(x0), float(clock))) for clock in clocks])
+
+
+def at_times(
+    A: Float[np.ndarray, "d d"],
+    B: Float[np.ndarray, "d d"],
+    x0: Float[np.ndarray, "n d"],
+    times: Float[np.ndarray, "k"],
+    *,
+    tolerance: float,
+) -> ClockedPath:
+    """All tokens at common times t (ascending, ≥ 0); NaN where a token's path has already ended in ker Bᵀ."""
+    return _Walk(Propagator(A), B, x0, times, tolerance).run()
+
+
+class _Walk:
+    """The state of all tokens on their way: where each is, its clock, its time, its step, the next time it owes."""
+
+    def __init__(
+        self,
+        propagator: Propagator,
+        B: Float[np.ndarray, "d d"],
+        x0: Float[np.ndarray, "n d"],
+        times: Float[np.ndarray, "k"],
+        tolerance: float,
+    ):
+        n, d = x0.shape
+        self.propagator, self.B, self.times, self.tolerance = propagator, B, times, tolerance
+        self.scale = float(np.linalg.norm(B, 2))
+        self.x, self.tau, self.t = x0.copy(), np.zeros(n), np.zeros(n)
+        self.level = np.zeros(n, dtype=np.int64)
+        self.due = np.zeros(n, dtype=np.int64)
+        self.path = ClockedPath(
+            np.full((len(times), n, d), np.nan), np.full((len(times), n), np.nan), np.full(n, np.inf)
+        )
+        self._record(np.arange(n), np.zeros(n), np.zeros(n), np.broadcast_to([[1.0] + [0.0] * DEGREE], (n, DEGREE + 1)))
+
+    def run(self) -> ClockedPath:
+        for _ in range(STEP_LIMIT):
+            walking = np.flatnonzero((self.due < len(self.times)) & np.isinf(self.path.ended))
+            if not len(walking):
+                return self.path
+            for level in np.unique(self.level[walking]):
+                group = walking[self.level[walking] == level]
+                rows = max(1, ROWS // (self.x.shape[1] * (DEGREE + 1)))
+                for start in range(0, len(group), rows):
+                    self._step(group[start : start + rows], int(level))
+        raise BadParameter(
+            f"the zero-temperature path took more than {STEP_LIMIT} steps: {len(walking)} tokens have reached "
+            f"t = {self.t[walking].min():.4g} of {self.times[-1]:.4g}; ask for a shorter time."
+        )
+
+    def _step(self, tokens: Int[np.ndarray, "m"], level: int) -> None:
+        x, h = self.x[tokens], self.propagator.unit * 2.0**level
+        z = np.einsum("cij,mj->mci", self.propagator.nodes(level), x, optimize=True)
+        size = np.linalg.norm(z, axis=2)
+        key = z @ self.B / size[:, :, None]
+        speed = np.linalg.norm(key, axis=2)
+        coefficients = speed @ _TO_COEFFICIENTS
+        mean = speed.mean(axis=1)
+
+        rounding = 8 * EPSILON * self.scale
+        tail = np.abs(coefficients[:, -2:]).sum(axis=1)
+        resolved = tail <= self.tolerance * mean + rounding
+        # Across ker Bᵀ the direction Bᵀx/|Bᵀx| flips; a near miss turns it too, but smoothly at a finer step.
+        turned = ((key[:, 1:] * key[:, :-1]).sum(axis=2) <= 0).any(axis=1)
+        trusted = size[:, -1] >= CANCELLATION * self.propagator.power(level)[1]
+        inside = speed[:, 0] <= rounding
+        finest = level <= FINEST
+        over = inside | (turned & finest)
+        self.path.ended[tokens[over]] = self.t[tokens[over]]
+
+        good = ((resolved & trusted & ~turned) | finest) & ~over
+        self.level[tokens[~good & ~over]] -= 1
+        moved, coefficients = tokens[good], coefficients[good]
+        duration = self._record(moved, self.t[moved], np.full(len(moved), h), coefficients)
+        self.x[moved] = z[good, -1] / size[good, -1:]
+        self.t[moved] += duration
+        self.tau[moved] += h
+        smooth = tail[good] <= 1e-3 * self.tolerance * mean[good] + rounding
+        self.level[moved[smooth & (self.level[moved] < COARSEST)]] += 1
+
+    def _record(
+        self,
+        tokens: Int[np.ndarray, "m"],
+        start: Float[np.ndarray, "m"],
+        h: Float[np.ndarray, "m"],
+        coefficients: Float[np.ndarray, "m degree"],
+    ) -> Float[np.ndarray, "m"]:
+        """Write down every requested time that falls into this step; returns how much t the step takes."""
+        # t(s) − t(0) for s ∈ [0, 1] of the step, as a Chebyshev series in 2s − 1.
+        primitive = chebyshev.chebint(coefficients.T, lbnd=-1) * (h / 2)
+        duration = np.asarray(chebyshev.chebval(1.0, primitive))
+        while True:
+            owing = self.due[tokens] < len(self.times)
+            wanted = np.where(owing, self.times[np.minimum(self.due[tokens], len(self.times) - 1)], np.inf)
+            here = wanted <= start + duration
+            if not here.any():
+                return duration
+            which, rows = tokens[here], self.due[tokens[here]]
+            low, high = np.zeros(here.sum()), np.ones(here.sum())
+            for _ in range(54):
+                middle = (low + high) / 2
+                below = chebyshev.chebval(2 * middle - 1, primitive[:, here], tensor=False) < (wanted - start)[here]
+                low, high = np.where(below, middle, low), np.where(below, high, middle)
+            clock = high * h[here]
+            clock[wanted[here] == start[here]] = 0.0
+            self.path.tokens[rows, which] = self.propagator.advance(self.x[which], clock)
+            self.path.clocks[rows, which] = self.tau[which] + clock
+            self.due[which] += 1

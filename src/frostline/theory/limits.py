@@ -1,0 +1,242 @@
+"""The zero-temperature limit of every token, from the spectrum of A = VBᵀ (THEORY section 4)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from frostline.arrays import Array, Kind, as_float64
+from frostline.attention import Attention, Heads, Layer, as_one_layer, is_plain
+from frostline.errors import BadArray, BadParameter, NoLimit
+from frostline.sphere import as_tokens, unit_rows
+from frostline.theory.manyheads import Field, integrate
+from frostline.theory.spectrum import BACKWARD_ERROR, Dominant, dominant
+
+KINDS = {
+    "points": "every token goes to one of two antipodal points ±e",
+    "subspace": "every token goes to its own point on the unit sphere of the dominant eigenspace",
+    "rotation": "no limit: tokens approach a closed orbit and keep different phases",
+    "defective": "every token goes to a limit, but only like 1/τ: the dominant eigenvalue has a Jordan block",
+    "mixed": "no limit is claimed: several kinds of eigenvalues share the largest real part",
+    "numerical": "several heads or a key bias: no closed form, limits are found by integration",
+}
+
+# Numerical limits: a token is at rest when it moves slower than this (times ‖V‖) …
+AT_REST = 1e-9
+# … and is given up after this much time (in units of 1/‖V‖).
+LONGEST = 4096.0
+
+
+@dataclass(frozen=True, eq=False)
+class Limit:
+    """What zero temperature makes of the tokens. Call it: ``limit(x0)`` gives each token's limit.
+
+    kind        points | subspace | rotation | defective | mixed | numerical
+    dimension   m of the dominant eigenspace E (of the limit set for "defective"; None when numerical)
+    basis       (m, d) orthonormal rows spanning E
+    leading     the leading eigenvalue of A (complex for a rotation)
+    gap         distance from there to the next real part (infinite when there is none)
+    rate        gap/σ_max(B): a lower bound of the asymptotic contraction rate of a token per unit time
+    tolerance   eigenvalues this close (absolute) to μ were counted as being at μ
+    resolution  gap/tolerance: how many times larger the gap is than what rounding could have made
+    in_kernel   E lies in ker Bᵀ: the limit exists in the clock τ, but in t the paths end at finite times
+    plane       (2, d) basis of the plane of a rotation; ``period`` the time of one turn
+    """
+
+    kind: str
+    dimension: int | None
+    basis: Array | None
+    leading: complex | float | None
+    gap: float | None
+    rate: float | None
+    tolerance: float | None
+    in_kernel: bool
+    plane: Array | None
+    period: float | None
+    _map: Float[np.ndarray, "powers d d"] | None
+    _layer: Layer
+
+    @property
+    def resolution(self) -> float | None:
+        if self.gap is None or self.tolerance is None:
+            return None
+        return self.gap / self.tolerance if self.tolerance > 0 else np.inf
+
+    def __call__(self, x0: Array) -> Array:
+        """The limit of each token (…, n, d); rows of NaN for tokens without one (``undefined`` lists them)."""
+        tokens, kind = self._tokens(x0)
+        found, defined = self._limits(as_float64(tokens).reshape(-1, tokens.shape[-1]), kind)
+        found[~defined] = np.nan
+        return kind.restore(torch.from_numpy(found.reshape(tuple(tokens.shape))))
+
+    def undefined(self, x0: Array) -> np.ndarray:
+        """Indices of the tokens without a limit: (j,) for tokens (n, d), one row per token for a batch."""
+        tokens, kind = self._tokens(x0)
+        _, defined = self._limits(as_float64(tokens).reshape(-1, tokens.shape[-1]), kind)
+        missing = ~defined.reshape(tuple(tokens.shape[:-1]))
+        return np.flatnonzero(missing) if missing.ndim == 1 else np.argwhere(missing)
+
+    def describe(self) -> str:
+        """The answer in words."""
+        text = KINDS[self.kind] + "."
+        if self.kind == "rotation" and self.period is not None:
+            text += f" One turn takes t = {self.period:.6g}."
+        if self.gap is not None and np.isfinite(self.gap):
+            text += f" The gap below the leading eigenvalue is {self.gap:.4g}, {_resolved(self.resolution)}."
+        elif self.gap is not None:
+            text += " Nothing lies below the leading eigenvalue: tokens do not contract."
+        if self.in_kernel:
+            text += " The dominant eigenspace lies in ker Bᵀ: in time t the paths end early, at finite times."
+        return text[0].upper() + text[1:]
+
+    def __repr__(self) -> str:
+        numbers = "" if self.gap is None else f", leading={_short(self.leading)}, gap={self.gap:.6g}"
+        return f"Limit(kind={self.kind!r}, dimension={self.dimension}{numbers})"
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>Limit: {self.kind}</b>. {self.describe()}</p>"
+
+    def _tokens(self, x0: Array) -> tuple[torch.Tensor, Kind]:
+        if self.kind in ("rotation", "mixed"):
+            raise NoLimit(f"tokens have no limit here ({self.kind}): {self.describe()}")
+        tokens, kind = as_tokens(x0, "x0")
+        if tokens.shape[-1] != self._layer[0].dimension:
+            raise BadArray(
+                f"x0 has dimension {tokens.shape[-1]}, the head {self._layer[0].dimension}; they must agree."
+            )
+        return tokens, kind
+
+    def _limits(
+        self, x: Float[np.ndarray, "n d"], kind: Kind
+    ) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n"]]:
+        if self._map is None:
+            return _settle(self._layer, x)
+        epsilon = BACKWARD_ERROR * torch.finfo(kind.dtype).eps
+        found, defined = np.full_like(x, np.nan), np.zeros(len(x), dtype=bool)
+        # N^j𝒫x with the largest j wins as τ → ∞; a token without that part falls back to the next one.
+        for matrix in self._map[::-1]:
+            image = x @ matrix.T
+            size = np.linalg.norm(image, axis=1)
+            new = ~defined & (size > epsilon * np.linalg.norm(matrix, 2))
+            found[new] = image[new] / size[new, None]
+            defined |= new
+        return found, defined
+
+
+def limit(heads: Heads, *, tolerance: float | None = None) -> Limit:
+    """The zero-temperature limit of one layer.
+
+    ``tolerance`` (relative to ‖A‖) says which eigenvalues count as having the largest real part. By default this
+    is decided for each eigenvalue from how far rounding could have moved it: about 1e-14 for a symmetric A, about 1e-7
+    for one with a Jordan block.
+
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=100.0)
+    >>> limit(head)
+    Limit(kind='points', dimension=1, leading=1, gap=0.5)
+    """
+    layer = as_one_layer(heads, "limit")
+    if tolerance is not None and not (0 <= tolerance < 1):
+        raise BadParameter(f"tolerance is {tolerance}; it is relative to ‖A‖ and lies in [0, 1).")
+    if not is_plain(layer):
+        return Limit("numerical", None, None, None, None, None, None, False, None, None, None, layer)
+    head = layer[0]
+    found = dominant(head.matrices.A, epsilon=float(torch.finfo(head.dtype).eps), tolerance=tolerance)
+    return _classified(head, found)
+
+
+def _classified(head: Attention, found: Dominant) -> Limit:
+    powers, floor = _nilpotent_powers(found)
+    m = len(found.eigenvalues)
+    real = bool((np.abs(found.eigenvalues.imag) <= found.tolerance).all())
+    kind = "mixed"
+    if real:
+        kind = "defective" if len(powers) > 1 else "points" if m == 1 else "subspace"
+    elif m == 2 and not bool((np.abs(found.eigenvalues.imag) <= found.tolerance).any()):
+        kind = "rotation"
+    basis, powers_on_space = found.basis, None
+    if real:
+        powers_on_space = np.stack([found.basis @ power @ found.basis.T @ found.projector for power in powers])
+        if kind == "defective":
+            left, sizes, _ = np.linalg.svd(powers[-1])
+            basis = found.basis @ left[:, sizes > floor]
+    B = head.matrices.B
+    sigma = float(head.singular_values[0])
+    leading = complex(found.mu, np.abs(found.eigenvalues.imag).max()) if kind in ("rotation", "mixed") else found.mu
+    gap = found.mu - found.next_real
+    rows = _like(head, basis.T)
+    return Limit(
+        kind=kind,
+        dimension=basis.shape[1],
+        basis=rows,
+        leading=leading,
+        gap=gap,
+        rate=gap / sigma if sigma > 0 and kind != "defective" else None,
+        tolerance=found.tolerance,
+        in_kernel=bool(np.linalg.norm(B.T @ basis, 2) <= BACKWARD_ERROR * np.finfo(float).eps * sigma),
+        plane=rows if kind == "rotation" else None,
+        period=_period(found, B) if kind == "rotation" else None,
+        _map=powers_on_space,
+        _layer=(head,),
+    )
+
+
+def _nilpotent_powers(found: Dominant) -> tuple[list[Float[np.ndarray, "m m"]], float]:
+    """I, N, N², … while they are not rounding (the nilpotent part of A at μ, in the basis of E); and what rounding is."""
+    nilpotent = found.block - np.trace(found.block) / len(found.block) * np.eye(len(found.block))
+    size = float(np.linalg.norm(nilpotent, 2))
+    spread = float(np.abs(found.eigenvalues - found.eigenvalues.mean()).max())
+    powers = [np.eye(len(found.block))]
+    # Rounding that spreads the eigenvalue by r leaves N^k ≈ r·‖N‖^{k−1} where it should vanish.
+    noise = 4 * max(found.tolerance, spread)
+    while size > noise and len(powers) < len(found.block):
+        following = powers[-1] @ nilpotent
+        if not np.linalg.norm(following, 2) > noise * size ** (len(powers) - 1):
+            break
+        powers.append(following)
+    return powers, noise * size ** max(len(powers) - 2, 0)
+
+
+def _period(found: Dominant, B: Float[np.ndarray, "d d"]) -> float:
+    """T = ∮|Bᵀx|dτ over one turn; the trapezoidal rule is spectrally accurate for a periodic integrand."""
+    centre = np.trace(found.block) / 2
+    turn = found.block - centre * np.eye(2)
+    omega = float(np.abs(found.eigenvalues.imag).max())
+    nodes = 4096
+    angles = 2 * np.pi * np.arange(nodes) / nodes
+    # e^{τ·turn} = cos(ωτ) I + sin(ωτ)/ω · turn, because turn² = −ω² I.
+    start = np.array([1.0, 0.0])
+    orbit = np.outer(np.cos(angles), start) + np.outer(np.sin(angles) / omega, turn @ start)
+    speed = np.linalg.norm(unit_rows(orbit) @ found.basis.T @ B, axis=1)
+    return float(speed.mean() * 2 * np.pi / omega)
+
+
+def _settle(layer: Layer, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n"]]:
+    """Integrate until each token rests; tokens that end in a singular point or never rest have no limit."""
+    field = Field.of(layer)
+    scale = field.speed_scale
+    place, resting = unit_rows(x), np.zeros(len(x), dtype=bool)
+    going, time = np.arange(len(x)), 4.0
+    while len(going) and time <= LONGEST:
+        frames, ended = integrate(field, place[going], np.array([time / scale]), tolerance=1e-11 * scale)
+        alive = np.isinf(ended)
+        place[going] = frames[0]
+        slow = alive.copy()
+        slow[alive] = np.linalg.norm(field(frames[0, alive]), axis=1) <= AT_REST * scale
+        resting[going[slow]] = True
+        going, time = going[alive & ~slow], 2 * time
+    return place, resting
+
+
+def _like(head: Attention, values: np.ndarray) -> Array:
+    return head._kind.restore(torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def _resolved(ratio: float | None) -> str:
+    if ratio is None or not ratio > 10:
+        return "close to what rounding could have made: do not trust it"
+    return f"resolved ({ratio:.1g} times what rounding could have made)"
+
+
+def _short(value: complex | float | None) -> str:
+    return f"{value:.6g}" if value is not None else "none"
