@@ -1,7 +1,7 @@
 """Token distributions on the sphere, and quadrature nodes. Every function takes its seed and returns float64 numpy."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -83,7 +83,7 @@ def mixture(
     return rng.permutation(np.concatenate(drawn))
 
 
-def antipodal(tokens: Tokens) -> Tokens:
+def antipodal(tokens: Tokens) -> Float[np.ndarray, "twice_n d"]:
     """The tokens and their antipodes: a reflection-symmetric start (THEORY section 9), twice as many."""
     return np.concatenate([tokens, -tokens])
 
@@ -155,12 +155,12 @@ def _check_size(n: int, d: int) -> None:
         raise BadParameter(f"dimension is {d}; the sphere S^(d-1) needs d ≥ 2.")
 
 
-def _directions(vectors: Array, name: str) -> np.ndarray[Any, Any]:
+def _directions(vectors: Array, name: str) -> np.ndarray:
     tensor, _ = as_tensor(vectors, name)
     return np.asarray(normalise(tensor.cpu().double().numpy()))
 
 
-def _direction(vector: Array, name: str) -> np.ndarray[Any, Any]:
+def _direction(vector: Array, name: str) -> np.ndarray:
     direction = _directions(vector, name)
     if direction.ndim != 1:
         raise BadArray(f"{name} has shape {direction.shape}; one vector (d,) is needed.")

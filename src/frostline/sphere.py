@@ -1,6 +1,5 @@
 """Unit vectors: normalise, tangent, retract, geodesic. Tokens are the last axis; leading axes are free."""
 
-from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +58,7 @@ def project(x: Float[Tensor, "... d"], v: Float[Tensor, "... d"]) -> Float[Tenso
     return v - (x * v).sum(-1, keepdim=True) * x
 
 
-def unit_rows(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def unit_rows(x: np.ndarray) -> np.ndarray:
     """numpy's normalise, without checks."""
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 

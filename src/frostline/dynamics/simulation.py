@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +39,17 @@ class Progress:
     total_steps: int
     time: float
     tokens: Float[Tensor, "*batch n d"]
+    saved: bool
+    """This time is one of ``save_at``."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where a run was left: the steps already taken, the tokens there, and the frames kept up to there."""
+
+    steps: int
+    tokens: Float[Tensor, "*batch n d"]
+    frames: tuple[Tensor, ...]
 
 
 Watcher: TypeAlias = Callable[[Progress], bool | None]
@@ -64,7 +76,8 @@ class Trajectory:
     @property
     def message(self) -> str:
         """The status as a sentence."""
-        return f"{self.status}: {STATUSES[self.status]} (t = {self.times[-1] if len(self.times) else 0:g} of {self.until:g})."
+        reached = self.times[-1] if len(self.times) else 0.0
+        return f"{self.status}: {STATUSES[self.status]} (last saved time {reached:g} of {self.until:g})."
 
     def __repr__(self) -> str:
         return (
@@ -103,7 +116,7 @@ def plan(layers: int, until: float, step: float, save_at: Float[np.ndarray, "k"]
     edges = [until * layer / layers for layer in range(layers)] + [until]
     cuts = np.unique(np.concatenate([edges, save_at[save_at > 0]]))
     segments = []
-    for start, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for start, end in pairwise(cuts):
         layer = min(int(np.searchsorted(edges, (start + end) / 2, side="right")) - 1, layers - 1)
         # A quotient like 80.000000001 is rounding, not a reason for an 81st step.
         count = max(1, math.ceil((end - start) / step * (1 - 1e-9)))
@@ -122,6 +135,7 @@ def simulate(
     engine: str = "auto",
     max_steps: int = 10_000_000,
     watch: Watcher | None = None,
+    resume: Resume | None = None,
 ) -> Trajectory:
     """Run tokens x0 (…, n, d) through depth up to time ``until`` (THEORY eq. 2).
 
@@ -130,6 +144,7 @@ def simulate(
     stepper    ``Euler(step)`` (default: one step per layer, 0.05 for a single layer) or ``RK4(step)``
     save_at    the times to keep, ascending; steps are shortened to land on them. Default: the final time only
     watch      called after every step with a Progress; return True to stop (status "interrupted")
+    resume     continue a run left earlier: same arguments, same arrays as without the interruption
 
     >>> from frostline.attention import Attention
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=50.0)
@@ -150,7 +165,7 @@ def simulate(
     )
     saves = checked_times(save_at, until)
     run = _Run(layers, tokens, kind, weights, method, plan(len(layers), until, step, saves), saves, engine)
-    return run.go(until, x0, max_steps, watch)
+    return run.go(until, x0, max_steps, watch, resume)
 
 
 def checked_times(save_at: Sequence[float] | Array | None, until: float) -> Float[np.ndarray, "k"]:
@@ -186,43 +201,39 @@ class _Run:
         working = [tuple(head.to(raised(tokens)) for head in layer) for layer in layers]
         self.fields = [lambda x, layer=layer: token_velocity(layer, x, logs, chosen) for layer in working]
 
-    def go(self, until: float, x0: Array, max_steps: int, watch: Watcher | None) -> Trajectory:
-        times: list[float] = []
-        frames: list[Tensor] = []
-        if self.saves[0] == 0:
-            times.append(0.0)
-            frames.append(self.x)
-        status, taken, resting = "finished", 0, -1
-        for layer, h, time, save in self.plan.steps():
-            if taken >= max_steps:
+    def go(self, until: float, x0: Array, max_steps: int, watch: Watcher | None, resume: Resume | None) -> Trajectory:
+        frames: list[Tensor] = [self.x] if self.saves[0] == 0 else []
+        done, resting, status = 0, -1, "finished"
+        if resume is not None:
+            done, self.x, frames = resume.steps, resume.tokens, list(resume.frames)
+        for layer, h, time, save in islice(self.plan.steps(), done, None):
+            if done >= max_steps:
                 status = "step limit"
                 break
             # At rest in this layer: the map is deterministic, so every later step would return the same bits.
             if resting != layer:
                 moved = self.stepper.advance(self.fields[layer], self.x, h)
-                taken += 1
                 if not bool(torch.isfinite(moved).all()):
                     status = "diverged"
                     break
                 resting = layer if torch.equal(moved, self.x) else -1
                 self.x = moved
+            done += 1
             if save:
-                times.append(time)
                 frames.append(self.x)
-            if watch is not None and watch(Progress(taken, self.plan.total_steps, time, self.x)):
+            if watch is not None and watch(Progress(done, self.plan.total_steps, time, self.x, save)):
                 status = "interrupted"
                 break
         if status == "finished" and resting >= 0:
             status = "stalled"
-        kept = torch.stack(frames) if frames else self.x.new_empty((0, *self.x.shape))
         return Trajectory(
-            times=np.array(times),
-            tokens=self.kind.restore(kept),
+            times=self.saves[: len(frames)],
+            tokens=self.kind.restore(torch.stack(frames) if frames else self.x.new_empty((0, *self.x.shape))),
             weights=self.weights,
             status=status,
             layers=self.layers,
             initial=x0,
             stepper=self.stepper,
             until=until,
-            steps=taken,
+            steps=done,
         )

@@ -6,7 +6,7 @@ A stepper is a frozen object with ``step`` (its step size), ``order`` and ``stag
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -17,6 +17,7 @@ from frostline.sphere import unit
 Velocity: TypeAlias = Callable[[Tensor], Tensor]
 
 
+@runtime_checkable
 class Stepper(Protocol):
     """What ``simulate`` needs of a stepper."""
 
@@ -67,7 +68,7 @@ class RK4:
         return unit(x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4))
 
 
-STEPPERS = {"euler": Euler, "rk4": RK4}
+STEPPERS: dict[str, Callable[[float | None], Stepper]] = {"euler": Euler, "rk4": RK4}
 
 
 def _check_step(step: float | None) -> None:

@@ -1,4 +1,4 @@
-"""The interface to the mean map: checks, the choice of an engine, and the velocity of the tokens built on it."""
+"""The mean map's interface: checks, the choice of an engine, and the velocity of the tokens."""
 
 from collections.abc import Callable
 

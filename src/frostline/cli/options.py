@@ -1,0 +1,23 @@
+"""Options that several commands share: flags named like the keys of a spec, which they override."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+SpecFile = Annotated[Path, typer.Argument(help="A TOML file: tokens, dimension, beta, B, V, …", metavar="SPEC")]
+Beta = Annotated[float | None, typer.Option(help="Inverse temperature.")]
+Tokens = Annotated[int | None, typer.Option(help="How many tokens.")]
+Dimension = Annotated[int | None, typer.Option(help="Dimension d of the space.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the initial tokens.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for machines.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """JSON on stdout; NaN and infinity become null."""
+    from frostline.store import plain
+
+    print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))

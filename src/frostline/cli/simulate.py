@@ -1,0 +1,90 @@
+"""frostline simulate: run tokens through depth."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+
+def simulate(
+    spec: options.SpecFile,
+    tokens: options.Tokens = None,
+    dimension: options.Dimension = None,
+    beta: options.Beta = None,
+    until: Annotated[float | None, typer.Option(help="Final time.")] = None,
+    step: Annotated[float | None, typer.Option(help="Step size; one Euler step is one layer.")] = None,
+    stepper: Annotated[str | None, typer.Option(help="euler or rk4.")] = None,
+    save_at: Annotated[str | None, typer.Option(help='Times to keep: "0,1,2,3".')] = None,
+    seed: options.Seed = None,
+    out: Annotated[str | None, typer.Option(help="Run directory to write.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a finished run made from another spec.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run tokens through depth; writes a run directory.
+
+    The directory holds arrays, a summary and pictures. A run that was killed goes on where it stopped; a finished one
+    is not run again.
+
+    Example: frostline simulate examples/two_clusters.toml --beta 1000 --out cold
+    """
+    from frostline import spec as specs
+    from frostline.errors import BadSpec
+    from frostline.recording import record
+
+    times = None
+    if save_at is not None:
+        try:
+            times = [float(part) for part in save_at.split(",")]
+        except ValueError:
+            raise BadSpec(f'--save-at {save_at!r} is not a list of times like "0,1,2,3".') from None
+    overrides = {
+        "tokens": tokens,
+        "dimension": dimension,
+        "beta": beta,
+        "until": until,
+        "step": step,
+        "stepper": stepper,
+        "save_at": times,
+        "seed": seed,
+        "out": out,
+        "device": device,
+    }
+    wanted = specs.read(Path(spec), overrides)
+    from frostline.cli.progress import bar
+
+    with bar(f"simulating to t = {wanted.until}", shown=not quiet) as report:
+        done = record(wanted, force=force, report=report)
+    if json:
+        options.print_json(
+            done.summary
+            | {"folder": str(done.folder), "already_there": not done.fresh, "resumed_at_step": done.resumed}
+        )
+    else:
+        _tell(done.summary, done.folder, done.fresh, done.resumed)
+    if done.summary["status"] not in ("finished", "stalled"):
+        raise typer.Exit(1)
+
+
+def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
+    if not fresh:
+        print(f"Already there: {folder} holds this very run (--force runs it again).")
+    if resumed:
+        print(f"Went on from step {resumed}, where an earlier run had stopped.")
+    print(f"{summary['tokens']} tokens in d = {summary['dimension']}: {summary['message']}")
+    limit, distance = summary["limit"], summary["distance"]
+    if limit is not None:
+        print(f"Limit: {limit['kind']}. {limit['meaning']}")
+    if summary["tokens_without_limit"]:
+        print(f"{summary['tokens_without_limit']} tokens have no limit and are left out of the distance.")
+    if distance["none_because"]:
+        print(f"No distance to a limit: {distance['none_because']}")
+    else:
+        print(
+            f"W2 to the limit (index coupling, an upper bound): {distance['first']:.4g} at the start, smallest "
+            f"{distance['smallest']:.4g} at t = {distance['smallest_at']:.4g}, {distance['last']:.4g} at the end."
+        )
+    print(f"Written: {folder}/ ({', '.join(sorted(path.name for path in folder.iterdir()))})")

@@ -1,0 +1,232 @@
+"""Figures as matplotlib axes: tokens on the sphere, distance over time."""
+
+import base64
+import html
+import io
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure, SubFigure
+
+from frostline.attention import as_one_layer
+from frostline.dynamics.simulation import Trajectory
+from frostline.errors import BadParameter, BadRun, FrostlineError
+from frostline.theory.limits import Limit, limit
+from frostline.transport.index import index_coupling
+
+INK, FAINT, ORANGE, BLUE = "#1b2733", "#c3ccd5", "#d1661d", "#1f6fb2"
+# More dots than this only make a figure heavy; every k-th token is drawn, and the figure says so.
+MOST_DOTS = 4000
+MOST_RINGS = 12
+
+
+def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 4) -> list[Axes]:
+    """Tokens at up to ``panels`` of the saved times, in the plane where the limit shows; rings mark the limit.
+
+    d = 2: the circle. d = 3: the sphere seen from the side, tokens behind it pale. d > 3: shadow on a plane.
+    Colour follows a token through all panels: it shows where the theory sends it (or, without a limit, where it began).
+    """
+    cloud = _array(run.tokens)
+    if cloud.ndim != 3:
+        raise BadParameter(f"plot.tokens draws one run (k, n, d); this one has shape {cloud.shape}: pick a member.")
+    if not len(cloud):
+        raise BadRun("the run kept no times, so there is nothing to draw; ask for some with save_at.")
+    found = _limit(run)
+    start = _array(run.initial)
+    goal = _goal(found, start) if target is None else np.asarray(target)
+    frame = _view(found, cloud)
+    chosen = np.unique(np.linspace(0, len(cloud) - 1, min(panels, len(cloud))).round().astype(int))
+    thin = max(1, -(-cloud.shape[1] // MOST_DOTS))
+    shown = slice(None, None, thin)
+    marks = None if goal is None else _distinct(goal[shown] @ frame.T)
+    colours = _colours((start if goal is None else goal)[shown] @ frame.T)
+    figure = _figure(2.9 * len(chosen), 3.7)
+    axes = [figure.add_subplot(1, len(chosen), k + 1) for k in range(len(chosen))]
+    for ax, index in zip(axes, chosen, strict=True):
+        _globe(ax)
+        _dots(ax, cloud[index, shown] @ frame.T, colours)
+        if marks is not None:
+            _rings(ax, marks)
+        ax.set_title(f"t = {run.times[index]:.4g}", color=INK, fontsize=11)
+    figure.suptitle(_headline(run, found), fontsize=11, color=INK, y=0.985)
+    note = _explain(cloud.shape[2], found, 0 if marks is None else len(marks), thin)
+    figure.text(0.5, 0.025, note, ha="center", va="bottom", fontsize=8, color="#5b6875")
+    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.12, top=0.83, wspace=0.04)
+    return axes
+
+
+def distance(run: Trajectory, *, curve: np.ndarray | None = None, p: float = 2.0) -> Axes:
+    """W_p from the tokens to their predicted limit over time, by index coupling (an upper bound, THEORY section 10).
+
+    ``curve`` (k, 2) of times and distances is drawn instead of the saved times when given (W₂).
+    """
+    found = _limit(run)
+    if curve is None:
+        if found is None:
+            raise BadParameter("a stack of layers has no single limit to measure the distance to.")
+        goal = _array(found(run.initial))
+        defined = np.isfinite(goal).all(-1)
+        if goal.ndim != 2 or not defined.any():
+            raise BadParameter("the distance is drawn for one run (n, d) whose tokens have limits.")
+        weights = None if run.weights is None else run.weights[defined] / run.weights[defined].sum()
+        values = index_coupling(_array(run.tokens)[:, defined], goal[defined], p=p, weights=weights)
+        curve = np.stack([run.times, values], axis=1)
+    figure = _figure(6.4, 4.0)
+    ax = figure.add_subplot()
+    t, w = curve[:, 0], np.maximum(curve[:, 1], 1e-16)
+    ax.semilogy(t, w, color=BLUE, lw=2, marker="o" if len(t) < 30 else None, ms=4)
+    best = int(np.argmin(w))
+    ax.plot(t[best], w[best], "o", mfc="white", mec=ORANGE, mew=1.8, ms=8, zorder=3)
+    ax.annotate(
+        f"smallest: {w[best]:.3g} at t = {t[best]:.3g}",
+        (t[best], w[best]),
+        xytext=(-8 if t[best] > t.mean() else 8, 12),
+        textcoords="offset points",
+        ha="right" if t[best] > t.mean() else "left",
+        color=ORANGE,
+        fontsize=9,
+    )
+    ax.set_xlabel("time t (depth × step)", color=INK)
+    ax.set_ylabel(f"$W_{p:g}$ to the predicted limit", color=INK)
+    ax.set_ylim(w.min() / 2, max(2.2, w.max() * 1.3))
+    ax.grid(alpha=0.25, which="both", lw=0.5)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_title(_headline(run, found), fontsize=11, color=INK)
+    figure.text(0.5, 0.02, "Index coupling: an upper bound of the distance.", ha="center", fontsize=8, color="#5b6875")
+    figure.subplots_adjust(left=0.13, right=0.97, bottom=0.19, top=0.9)
+    return ax
+
+
+def save(figure: Figure | SubFigure | None, stem: Path) -> None:
+    """Write stem.png and stem.svg; the SVG is the same bytes every time."""
+    assert isinstance(figure, Figure)
+    with matplotlib.rc_context({"svg.hashsalt": "frostline"}):
+        figure.savefig(stem.with_suffix(".png"), dpi=150, metadata={"Software": None})
+        figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+
+
+def trajectory_html(run: Trajectory) -> str:
+    """What a notebook shows for a run: its status in words and its tokens as a picture."""
+    text = f"<p><b>{html.escape(repr(run))}</b><br>{html.escape(run.message)}</p>"
+    try:
+        figure = tokens(run)[0].figure
+    except FrostlineError as error:
+        return f"{text}<p>{html.escape(str(error))}</p>"
+    buffer = io.BytesIO()
+    assert isinstance(figure, Figure)
+    figure.savefig(buffer, format="png", dpi=110)
+    return f'{text}<img alt="tokens at the saved times" src="data:image/png;base64,{_base64(buffer)}">'
+
+
+def _figure(width: float, height: float) -> Figure:
+    """A figure outside pyplot: no global state, no window, safe in threads."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _array(values: Any) -> np.ndarray:
+    return np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values, dtype=np.float64)
+
+
+def _base64(buffer: io.BytesIO) -> str:
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _limit(run: Trajectory) -> Limit | None:
+    try:
+        return limit([list(as_one_layer([list(layer) for layer in run.layers], "the limit"))])
+    except BadParameter:
+        return None
+
+
+def _goal(found: Limit | None, start: np.ndarray) -> np.ndarray | None:
+    if found is None or found.kind in ("rotation", "mixed"):
+        return None
+    return _array(found(start))
+
+
+def _view(found: Limit | None, cloud: np.ndarray) -> np.ndarray:
+    """(≤3, d) orthonormal rows to draw along: the limit's own directions first, then where the tokens vary most."""
+    d = cloud.shape[2]
+    own = np.zeros((0, d)) if found is None or found.basis is None else _array(found.basis)[:2]
+    rest = cloud[0] - cloud[0] @ own.T @ own
+    spread = np.linalg.svd(rest - rest.mean(0), full_matrices=True)[2]
+    rows = [*own]
+    for vector in spread:
+        vector = vector - sum((vector @ row) * row for row in rows)
+        if len(rows) < min(3, d) and np.linalg.norm(vector) > 1e-6:
+            rows.append(vector / np.linalg.norm(vector))
+    frame = np.array(rows)
+    # Signs are arbitrary in an eigenbasis; fix them, so that the same run is the same picture.
+    return frame * np.where(frame[np.arange(len(frame)), np.abs(frame).argmax(1)] < 0, -1.0, 1.0)[:, None]
+
+
+def _colours(shadow: np.ndarray) -> np.ndarray:
+    """Colour by direction in the picture: two colours for two points, a colour wheel for a circle."""
+    angle = np.arctan2(shadow[:, 1], shadow[:, 0])
+    angle = np.where(np.isfinite(angle), angle, 0.0)
+    sides = np.abs(np.abs(shadow[:, 0]) - 1) < 1e-6
+    if sides.mean() > 0.9:
+        return np.array([to_rgba(ORANGE if x > 0 else BLUE) for x in shadow[:, 0]])
+    return np.asarray(matplotlib.colormaps["hsv"]((angle + np.pi) / (2 * np.pi))) * [0.85, 0.85, 0.85, 1.0]
+
+
+def _globe(ax: Axes) -> None:
+    turn = np.linspace(0, 2 * np.pi, 200)
+    ax.fill(np.cos(turn), np.sin(turn), color="#f5f8fa", zorder=0)
+    ax.plot(np.cos(turn), np.sin(turn), color=FAINT, lw=1, zorder=1)
+    ax.set_aspect("equal")
+    ax.set_xlim(-1.12, 1.12)
+    ax.set_ylim(-1.12, 1.12)
+    ax.axis("off")
+
+
+def _dots(ax: Axes, shadow: np.ndarray, colours: np.ndarray) -> None:
+    front = shadow[:, 2] >= 0 if shadow.shape[1] > 2 else np.ones(len(shadow), dtype=bool)
+    size = float(np.clip(2400 / len(shadow), 3, 28))
+    for side, alpha, order in ((~front, 0.22, 2), (front, 0.75, 3)):
+        ax.scatter(
+            shadow[side, 0], shadow[side, 1], s=size, c=colours[side], alpha=alpha, lw=0, zorder=order, rasterized=True
+        )
+
+
+def _distinct(shadow: np.ndarray) -> np.ndarray:
+    """The different places a token is sent to, as far as the picture can show."""
+    return np.unique(shadow[np.isfinite(shadow).all(1)][:, :2].round(6), axis=0)
+
+
+def _rings(ax: Axes, few: np.ndarray) -> None:
+    """The distinct limits, as open rings when they are few, as small dots along a curve when they are many."""
+    if len(few) <= MOST_RINGS:
+        ax.scatter(few[:, 0], few[:, 1], s=150, facecolors="none", edgecolors=INK, lw=1.4, zorder=4, clip_on=False)
+    else:
+        ax.scatter(few[:, 0], few[:, 1], s=1.5, color=INK, alpha=0.5, lw=0, zorder=4, rasterized=True)
+
+
+def _headline(run: Trajectory, found: Limit | None) -> str:
+    heads = [head for layer in run.layers for head in layer]
+    betas = sorted({head.beta for head in heads})
+    beta = f"β = {betas[0]:g}" if len(betas) == 1 else f"β = {betas[0]:g} … {betas[-1]:g}"
+    n, d = _array(run.initial).shape[-2:]
+    kind = "" if found is None else f", limit: {found.kind}"
+    return f"{n} tokens on S$^{{{d - 1}}}$, {beta}{kind}"
+
+
+def _explain(d: int, found: Limit | None, marks: int, thin: int) -> str:
+    how = {2: "The circle.", 3: "Orthographic view; tokens on the far side are pale."}
+    words = [how.get(d, f"Shadow of S^{d - 1} on a plane: tokens inside the disc have other components.")]
+    if marks:
+        sign = "Rings" if marks <= MOST_RINGS else "Black dots"
+        words.append(f"{sign}: the predicted zero-temperature limit; colour: the limit a token is sent to.")
+    else:
+        words.append(f"Colour: where a token began{'' if found is None else ' (no limit here)'}.")
+    if thin > 1:
+        words.append(f"Every {thin}th token is drawn.")
+    return " ".join(words)

@@ -1,0 +1,267 @@
+"""Run a spec into a run directory: checkpoints on the way, summary and pictures at the end, resumed if killed."""
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from frostline import __version__, plot, store
+from frostline import spec as specs
+from frostline.attention import Attention
+from frostline.dynamics.simulation import Progress, Trajectory, checked_times, simulate
+from frostline.dynamics.steppers import STEPPERS
+from frostline.errors import BadParameter, BadSpec, NoLimit
+from frostline.theory.limits import Limit, limit
+from frostline.transport.index import index_coupling
+
+CHECKPOINT_SECONDS = 2.0
+CURVE_POINTS = 400
+DEFAULT_FRAMES = 5
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run directory: ``folder``, ``summary``, ``resumed`` (from which step), ``fresh`` (was it run just now)."""
+
+    folder: Path
+    summary: dict[str, Any]
+    resumed: int
+    fresh: bool
+
+
+def record(spec: specs.Spec, *, force: bool = False, report: Callable[[Progress], None] | None = None) -> Recording:
+    """Run ``spec`` into ``spec.out``; a finished run of the same spec is not run again, a killed one goes on."""
+    if spec.until is None:
+        raise BadSpec("the spec has no until; say how long to simulate, for example until = 3.0.")
+    out = Path(spec.out)
+    if out.name in ("", "..") or not out.resolve().parent.is_dir():
+        raise BadSpec(f"out = {spec.out!r}: the folder {str(out.resolve().parent)!r} does not exist; make it first.")
+    identity = specs.identity(spec)
+    if not force and store.finished(out, identity):
+        return Recording(out, store.read_summary(out), 0, fresh=False)
+    if not (0 < spec.until < np.inf):
+        raise BadSpec(f"until is {spec.until}; it must be finite and > 0.")
+    saves = checked_times(spec.save_at or np.linspace(0, spec.until, DEFAULT_FRAMES).tolist(), spec.until)
+    _check_memory(specs.token_count(spec), spec.dimension, len(saves))
+    layers = specs.build_heads(spec)
+    initial, weights = specs.build_tokens(spec)
+    x0 = _placed(initial, spec)
+    with store.Partial(out, identity, force=force) as partial:
+        return _record(spec, partial, layers, x0, weights, saves, report)
+
+
+def _record(
+    spec: specs.Spec,
+    partial: store.Partial,
+    layers: list[list[Attention]],
+    x0: torch.Tensor,
+    weights: np.ndarray | None,
+    saves: np.ndarray,
+    report: Callable[[Progress], None] | None,
+) -> Recording:
+    assert spec.until is not None
+    started = time.time()
+    target = Target.of(layers, x0, weights)
+    resumed = partial.resume(x0.device)
+    keeper = _Keeper(partial, target, report, *((0, []) if resumed is None else (len(resumed[0].frames), resumed[1])))
+    if resumed is None:
+        keeper.begin(x0, save=saves[0] == 0)
+    try:
+        run = simulate(
+            layers,
+            x0,
+            until=spec.until,
+            weights=weights,
+            stepper=STEPPERS[spec.stepper](spec.step),
+            save_at=saves,
+            engine=spec.engine,
+            max_steps=spec.max_steps,
+            watch=keeper,
+            resume=None if resumed is None else resumed[0],
+        )
+    except KeyboardInterrupt:
+        keeper.write_checkpoint()
+        raise
+    keeper.write_checkpoint()
+    summary = _summary(spec, run, target, keeper.curve)
+    arrays = {
+        "times": torch.from_numpy(run.times),
+        "tokens": torch.as_tensor(run.tokens).cpu(),
+        "initial": x0.cpu(),
+        "curve": torch.tensor(keeper.curve, dtype=torch.float64).reshape(-1, 2),
+    }
+    if weights is not None:
+        arrays["weights"] = torch.from_numpy(weights)
+    final = partial.finish(spec, arrays, summary, _provenance(started, resumed is not None))
+    _draw(final, run, target, keeper.curve)
+    partial.publish()
+    return Recording(partial.out, summary, 0 if resumed is None else resumed[0].steps, fresh=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Where the tokens should go: the predicted limit, or the reason why there is none to measure against."""
+
+    limit: Limit | None
+    tokens: np.ndarray | None
+    defined: np.ndarray | None
+    weights: np.ndarray | None
+    why_none: str
+
+    @classmethod
+    def of(cls, layers: list[list[Attention]], x0: torch.Tensor, weights: np.ndarray | None) -> "Target":
+        try:
+            found = limit(layers)
+        except BadParameter:
+            return cls(None, None, None, weights, f"a stack of {len(layers)} layers has no single limit")
+        try:
+            tokens = np.asarray(found(x0.cpu().numpy()), dtype=np.float64)
+        except NoLimit as error:
+            return cls(found, None, None, weights, str(error))
+        defined = np.asarray(np.isfinite(tokens).all(axis=-1))
+        if not defined.any():
+            return cls(found, None, defined, weights, "no token has a limit")
+        return cls(found, tokens, defined, weights, "")
+
+    def distance(self, tokens: torch.Tensor) -> float:
+        """W₂ by index coupling to the limit of the same tokens, over the tokens that have one."""
+        assert self.tokens is not None and self.defined is not None
+        weights = np.ones(len(self.defined)) if self.weights is None else self.weights
+        weights = np.where(self.defined, weights, 0.0)
+        goal = np.where(self.defined[:, None], self.tokens, 0.0)
+        return float(index_coupling(tokens.cpu(), goal, weights=weights / weights.sum()))
+
+
+class _Keeper:
+    """Watches a run: keeps frames and the distance curve, writes checkpoints, passes progress on."""
+
+    def __init__(
+        self,
+        partial: store.Partial,
+        target: Target,
+        report: Callable[[Progress], None] | None,
+        frames: int,
+        curve: list[tuple[float, float]],
+    ):
+        self.partial, self.target, self.report, self.frames, self.curve = partial, target, report, frames, curve
+        self.written, self.last = time.monotonic(), None
+
+    last: Progress | None
+
+    def begin(self, x0: torch.Tensor, *, save: bool) -> None:
+        if save:
+            self.partial.keep_frame(0, x0)
+            self.frames = 1
+        self._measure(0.0, x0)
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.saved:
+            self.partial.keep_frame(self.frames, progress.tokens)
+            self.frames += 1
+        stride = max(1, progress.total_steps // CURVE_POINTS)
+        if progress.steps % stride == 0 or progress.steps == progress.total_steps:
+            self._measure(progress.time, progress.tokens)
+        self.last = progress
+        if time.monotonic() - self.written > CHECKPOINT_SECONDS:
+            self.write_checkpoint()
+        if self.report is not None:
+            self.report(progress)
+
+    def write_checkpoint(self) -> None:
+        if self.last is not None:
+            self.partial.checkpoint(self.last.steps, self.frames, self.last.tokens, self.curve)
+            self.written = time.monotonic()
+
+    def _measure(self, t: float, tokens: torch.Tensor) -> None:
+        if self.target.tokens is not None:
+            self.curve.append((t, self.target.distance(tokens)))
+
+
+def _summary(spec: specs.Spec, run: Trajectory, target: Target, curve: list[tuple[float, float]]) -> dict[str, Any]:
+    found = target.limit
+    values = [w for _, w in curve]
+    best = int(np.argmin(values)) if values else 0
+    return {
+        "status": run.status,
+        "message": run.message,
+        "until": run.until,
+        "steps": run.steps,
+        "tokens": int(run.tokens.shape[-2]),
+        "dimension": int(run.tokens.shape[-1]),
+        "times": run.times,
+        "limit": None if found is None else limit_facts(found),
+        "tokens_without_limit": None if target.defined is None else int((~target.defined).sum()),
+        "distance": {
+            "what": "W2 to the limit of the same tokens, index coupling (an upper bound)",
+            "none_because": target.why_none or None,
+            "first": values[0] if values else None,
+            "last": values[-1] if values else None,
+            "smallest": values[best] if values else None,
+            "smallest_at": curve[best][0] if values else None,
+        },
+    }
+
+
+def limit_facts(found: Limit) -> dict[str, Any]:
+    """A Limit as plain numbers and words, for JSON."""
+    leading = found.leading
+    return {
+        "kind": found.kind,
+        "meaning": found.describe(),
+        "dimension": found.dimension,
+        "leading": None if leading is None else [leading.real, leading.imag],
+        "gap": found.gap,
+        "rate": found.rate,
+        "tolerance": found.tolerance,
+        "resolution": found.resolution,
+        "in_kernel": found.in_kernel,
+        "period": found.period,
+        "basis": None if found.basis is None else np.asarray(found.basis),
+    }
+
+
+def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float, float]]) -> None:
+    figures = {"tokens": plot.tokens(run, target=target.tokens)[0].figure}
+    if curve:
+        figures["distance"] = plot.distance(run, curve=np.array(curve)).figure
+    for name, figure in figures.items():
+        plot.save(figure, folder / name)
+
+
+def _placed(initial: np.ndarray, spec: specs.Spec) -> torch.Tensor:
+    try:
+        return torch.from_numpy(initial).to(dtype=getattr(torch, spec.dtype), device=spec.device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadSpec(f"device = {spec.device!r} cannot be used: {str(error).splitlines()[0]}") from None
+
+
+def _check_memory(count: int, dimension: int, frames: int) -> None:
+    """Refuse what cannot fit before hours are spent on it."""
+    needed = 8 * count * dimension * (2 * frames + 12)
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise BadSpec(
+            f"{count} tokens at {frames} saved times need about {needed / 2**30:.3g} GiB, this machine has "
+            f"{available / 2**30:.3g}; take fewer tokens or a shorter save_at."
+        )
+
+
+def _provenance(started: float, resumed: bool) -> dict[str, Any]:
+    return {
+        "frostline": __version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "seconds": round(time.time() - started, 3),
+        "resumed": resumed,
+    }

@@ -1,0 +1,287 @@
+"""Specs as users write them (TOML): typed, with readable errors, and built into heads and tokens."""
+
+import hashlib
+import tomllib
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+
+from frostline import sample
+from frostline.attention import Attention
+from frostline.errors import BadSpec
+
+Matrix: TypeAlias = str | list[float | list[float]]
+"""Rows; or one list, the diagonal; or "identity"; or the path of a .npy file."""
+
+
+class HeadSpec(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One head: B, or Q and K; V; beta; key_bias."""
+
+    B: Matrix | None = None
+    Q: Matrix | None = None
+    K: Matrix | None = None
+    V: Matrix = "identity"
+    beta: float | None = None
+    key_bias: list[float] | None = None
+
+
+class LayerSpec(HeadSpec, forbid_unknown_fields=True, kw_only=True):
+    """One layer: a head, or several under ``heads``."""
+
+    heads: list[HeadSpec] | None = None
+
+
+class ComponentSpec(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One part of a mixture."""
+
+    weight: float
+    distribution: Literal["uniform", "vmf", "caps"] = "uniform"
+    mean: list[float] | None = None
+    concentration: float | None = None
+    centres: list[list[float]] | None = None
+    angle: float | None = None
+
+
+class TokensSpec(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How many tokens, and from which distribution."""
+
+    count: int | None = None
+    distribution: Literal["uniform", "vmf", "caps", "mixture", "nodes", "file"] = "uniform"
+    mean: list[float] | None = None
+    concentration: float | None = None
+    centres: list[list[float]] | None = None
+    angle: float | None = None
+    components: list[ComponentSpec] | None = None
+    antipodal: bool = False
+    path: str | None = None
+
+
+class Spec(LayerSpec, forbid_unknown_fields=True, kw_only=True):
+    """A run: heads, tokens, time."""
+
+    tokens: int | TokensSpec
+    dimension: int
+    layers: list[LayerSpec] | None = None
+    until: float | None = None
+    step: float | None = None
+    stepper: Literal["euler", "rk4"] = "euler"
+    save_at: list[float] | None = None
+    seed: int = 0
+    dtype: Literal["float64", "float32"] = "float64"
+    device: str = "cpu"
+    engine: str = "auto"
+    max_steps: int = 10_000_000
+    out: str = "run"
+
+
+def read(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Spec:
+    """The spec in a TOML file, with overrides (flags of the same name) applied."""
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadSpec(f"cannot read the spec {str(path)!r}: {reason}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadSpec(f"{path} is not TOML: {error}.") from None
+    return parse(table, overrides, source=str(path))
+
+
+def parse(table: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, source: str = "the spec") -> Spec:
+    """A spec from a plain table."""
+    merged = dict(table)
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            if name == "tokens" and isinstance(merged.get("tokens"), dict):
+                merged["tokens"] = {**merged["tokens"], "count": value}
+            else:
+                merged[name] = value
+    _check_keys(merged, Spec, source)
+    try:
+        spec = msgspec.convert(merged, Spec)
+    except msgspec.ValidationError as error:
+        raise BadSpec(f"{source}: {_readable(error)}") from None
+    return spec
+
+
+def to_table(spec: Spec) -> dict[str, Any]:
+    """The spec as a plain table, defaults written out: writes as TOML, parses back to itself."""
+    table: dict[str, Any] = _without_none(msgspec.to_builtins(spec))
+    return table
+
+
+def identity(spec: Spec) -> str:
+    """A hash of what decides the result: the spec without ``out``, and the contents of the files it names."""
+    table = to_table(spec) | {"out": None}
+    digest = hashlib.sha256(msgspec.json.encode(table, order="sorted"))
+    for path in sorted(_files(table)):
+        digest.update(_open(path))
+    return digest.hexdigest()
+
+
+def build_heads(spec: Spec) -> list[list[Attention]]:
+    """The layers of heads the spec describes."""
+    if spec.layers is not None and (spec.heads is not None or spec.B is not None or spec.Q is not None):
+        raise BadSpec("the spec gives layers beside heads, B or Q; put all matrices under [[layers]].")
+    layers: list[LayerSpec] = spec.layers if spec.layers is not None else [spec]
+    found = []
+    for number, layer in enumerate(layers):
+        where = f"layers[{number}]" if spec.layers is not None else "the spec"
+        heads: list[HeadSpec] = [layer]
+        if layer.heads is not None:
+            if layer.B is not None or layer.Q is not None:
+                raise BadSpec(f"{where} gives heads beside B or Q; put all matrices under heads.")
+            heads = layer.heads
+        found.append([_build_head(head, layer, spec, where) for head in heads])
+    return found
+
+
+def token_count(spec: Spec) -> int:
+    """How many tokens the spec asks for (0 when only a file knows)."""
+    return spec.tokens if isinstance(spec.tokens, int) else spec.tokens.count or 0
+
+
+def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
+    """Initial tokens (n, d) and their weights (None when equal)."""
+    tokens = spec.tokens if isinstance(spec.tokens, TokensSpec) else TokensSpec(count=spec.tokens)
+    if tokens.distribution == "file":
+        if tokens.path is None:
+            raise BadSpec('tokens.distribution = "file" needs tokens.path, a .npy file of unit vectors (n, d).')
+        return _load(tokens.path), None
+    if tokens.count is None:
+        raise BadSpec("tokens.count is missing; say how many tokens.")
+    if tokens.antipodal and tokens.count % 2:
+        raise BadSpec(f"tokens.antipodal needs an even count, got {tokens.count}.")
+    count = tokens.count // 2 if tokens.antipodal else tokens.count
+    if tokens.distribution == "nodes":
+        logs = None
+        if tokens.mean is not None:
+            pull = (tokens.concentration or 0.0) * np.asarray(tokens.mean) / (np.linalg.norm(tokens.mean) or 1.0)
+            logs = lambda x: x @ pull  # noqa: E731
+        found, weights = sample.nodes(count, spec.dimension, log_density=logs, seed=spec.seed)
+        if tokens.antipodal:
+            return sample.antipodal(found), np.concatenate([weights, weights]) / 2
+        return found, weights
+    if tokens.distribution == "mixture":
+        if not tokens.components:
+            raise BadSpec('tokens.distribution = "mixture" needs [[tokens.components]], each with a weight.')
+        parts = [_drawing(part, spec.dimension) for part in tokens.components]
+        x = sample.mixture(count, parts, [part.weight for part in tokens.components], seed=spec.seed)
+    else:
+        x = _drawing(tokens, spec.dimension)(count, np.random.default_rng(spec.seed))
+    return (sample.antipodal(x) if tokens.antipodal else x), None
+
+
+def _drawing(
+    part: TokensSpec | ComponentSpec, dimension: int
+) -> Callable[[int, np.random.Generator], np.ndarray]:
+    if part.distribution == "vmf":
+        if part.mean is None or part.concentration is None:
+            raise BadSpec('distribution = "vmf" needs mean and concentration.')
+        mean, concentration = part.mean, part.concentration
+        return lambda n, rng: sample.vmf(n, mean, concentration, seed=rng)
+    if part.distribution == "caps":
+        if part.centres is None or part.angle is None:
+            raise BadSpec('distribution = "caps" needs centres (a list of vectors) and angle.')
+        centres, angle = part.centres, part.angle
+        return lambda n, rng: sample.caps(n, centres, angle, seed=rng)
+    return lambda n, rng: sample.uniform(n, dimension, seed=rng)
+
+
+def _build_head(head: HeadSpec, layer: HeadSpec, spec: Spec, where: str) -> Attention:
+    d = spec.dimension
+    beta = next((value for value in (head.beta, layer.beta, spec.beta) if value is not None), None)
+    if beta is None:
+        raise BadSpec(f"{where} has no beta; give one, for example beta = 100.0.")
+    V = _matrix(head.V, d, f"V of {where}")
+    if head.B is not None and head.Q is None and head.K is None:
+        found = Attention.from_matrices(_matrix(head.B, d, f"B of {where}"), V, beta, key_bias=head.key_bias)
+    elif head.B is None and head.Q is not None and head.K is not None:
+        Q, K = _matrix(head.Q, d, f"Q of {where}"), _matrix(head.K, d, f"K of {where}")
+        found = Attention(Q, K, V, beta, key_bias=head.key_bias)
+    else:
+        raise BadSpec(f"{where} needs either B or both Q and K.")
+    if found.dimension != d:
+        raise BadSpec(f"{where} has matrices of dimension {found.dimension}, but dimension = {d}; they must agree.")
+    return found
+
+
+def _matrix(value: Matrix, d: int, name: str) -> np.ndarray:
+    if isinstance(value, str):
+        if value == "identity":
+            return np.eye(d)
+        if value.endswith(".npy"):
+            return _load(value)
+        raise BadSpec(
+            f'{name} is {value!r}; write rows, one list for a diagonal, "identity", or the path of a .npy file.'
+        )
+    rows = [row for row in value if isinstance(row, list)]
+    if value and not rows:
+        return np.diag(np.asarray(value, dtype=np.float64))
+    lengths = [len(row) for row in rows]
+    if len(rows) != len(value) or len(set(lengths)) != 1:
+        raise BadSpec(f"{name} has rows of lengths {lengths}; all rows must be lists of the same length.")
+    return np.asarray(rows, dtype=np.float64)
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
+
+
+def _open(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadSpec(f"cannot read {path!r}, which the spec names: {error.strerror}.") from None
+
+
+def _load(path: str) -> np.ndarray:
+    _open(path)
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except (ValueError, EOFError, OSError) as error:
+        raise BadSpec(f"{path!r} is not a readable .npy array of numbers: {error}.") from None
+
+
+def _files(value: Any) -> set[str]:
+    if isinstance(value, str):
+        return {value} if value.endswith(".npy") else set()
+    if isinstance(value, dict):
+        return set().union(*map(_files, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(_files, value)) if value and not isinstance(value[0], float | int) else set()
+    return set()
+
+
+def _check_keys(table: Mapping[str, Any], struct: type[msgspec.Struct], source: str) -> None:
+    """Unknown keys, before msgspec sees them: it would name the key but not the nearest right one."""
+    known = struct.__struct_fields__
+    nested: dict[str, type[msgspec.Struct]] = {
+        "tokens": TokensSpec,
+        "heads": HeadSpec,
+        "layers": LayerSpec,
+        "components": ComponentSpec,
+    }
+    for key, value in table.items():
+        if key not in known:
+            near = get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}."
+            raise BadSpec(f"{source} has the unknown key {key!r}; {hint}")
+        if key in nested:
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, Mapping):
+                    _check_keys(part, nested[key], f"{source}, [{key}]")
+
+
+def _readable(error: msgspec.ValidationError) -> str:
+    message = str(error)
+    text, _, path = message.partition(" - at `$")
+    path = path.rstrip("`").lstrip(".")
+    text = text[0].lower() + text[1:].replace("`", "'")
+    return f"{path}: {text}." if path else f"{text}."

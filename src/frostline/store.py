@@ -1,0 +1,264 @@
+"""Run directories: spec (TOML), arrays (safetensors), summary and provenance (JSON).
+
+A run directory appears whole or not at all. While a run is on its way it lives in a sibling ``.NAME.partial`` with a
+checkpoint and the frames so far; the finished directory is built inside that and moved into place by a rename. If a
+crash falls between moving the old directory away and the new one in, the next command that looks puts the old one back.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import tomli_w
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from frostline import spec as specs
+from frostline.attention import as_layers
+from frostline.dynamics.simulation import STATUSES, Resume, Trajectory
+from frostline.dynamics.steppers import STEPPERS
+from frostline.errors import BadRun, FrostlineError
+
+SPEC, ARRAYS, SUMMARY, PROVENANCE = "spec.toml", "arrays.safetensors", "summary.json", "provenance.json"
+FORMAT = "frostline-run-1"
+
+Arrays: TypeAlias = dict[str, Tensor]
+
+
+class Partial:
+    """An unfinished run: its lock, its checkpoint, its frames. Use as a context manager."""
+
+    def __init__(self, out: Path, identity: str, *, force: bool):
+        recover(out)
+        self.out, self.identity = out, identity
+        self.folder = out.parent / f".{out.name}.partial"
+        _refuse_foreign(out, identity, force)
+        (self.folder / "frames").mkdir(parents=True, exist_ok=True)
+        self._lock = open(self.folder / "lock", "w")  # noqa: SIM115  held until close
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise BadRun(f"another process is writing {out}; wait for it, or choose another out.") from None
+        self.header = self._open_header(force)
+
+    def __enter__(self) -> "Partial":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def _open_header(self, force: bool) -> dict[str, Any]:
+        """Whose unfinished run this is; another spec's is refused, or dropped with ``force``."""
+        from frostline import __version__
+
+        mine = {"format": FORMAT, "identity": self.identity, "version": __version__}
+        path = self.folder / "header.json"
+        try:
+            found = json.loads(path.read_text())
+        except (OSError, ValueError):
+            found = mine
+        if found.get("identity") != self.identity and not force:
+            raise BadRun(
+                f"{self.folder} holds an unfinished run of another spec; finish that one, choose another out, "
+                "or discard it with --force."
+            )
+        if found != mine:
+            for stale in [*self.folder.glob("frames/*"), self.folder / "checkpoint.safetensors"]:
+                stale.unlink(missing_ok=True)
+        write_atomically(path, _json(mine))
+        return mine
+
+    def keep_frame(self, number: int, tokens: Tensor) -> None:
+        write_atomically(self.folder / "frames" / f"{number:06d}.safetensors", save({"tokens": tokens.contiguous()}))
+
+    def checkpoint(self, steps: int, frames: int, tokens: Tensor, curve: Sequence[tuple[float, float]]) -> None:
+        """Everything needed to go on from here; written so that a crash leaves this one or the one before."""
+        arrays = {"tokens": tokens.contiguous(), "curve": torch.tensor(list(curve), dtype=torch.float64).reshape(-1, 2)}
+        numbers = {"steps": str(steps), "frames": str(frames)}
+        write_atomically(self.folder / "checkpoint.safetensors", save(arrays, metadata=numbers))
+
+    def resume(self, device: torch.device) -> tuple[Resume, list[tuple[float, float]]] | None:
+        """Where the run was left, or None. A damaged checkpoint is as good as none: the run starts again."""
+        try:
+            arrays, metadata = _read_safetensors(self.folder / "checkpoint.safetensors")
+            frames = tuple(
+                _read_safetensors(self.folder / "frames" / f"{number:06d}.safetensors")[0]["tokens"].to(device)
+                for number in range(int(metadata["frames"]))
+            )
+            curve = [(float(t), float(w)) for t, w in arrays["curve"]]
+            return Resume(int(metadata["steps"]), arrays["tokens"].to(device), frames), curve
+        except (OSError, SafetensorError, KeyError, ValueError):
+            return None
+
+    def finish(
+        self, spec: specs.Spec, arrays: Arrays, summary: Mapping[str, Any], provenance: Mapping[str, Any]
+    ) -> Path:
+        """Write the finished directory inside the partial one; ``publish`` moves it into place."""
+        final = self.folder / "final"
+        shutil.rmtree(final, ignore_errors=True)
+        final.mkdir()
+        blob = save({name: array.contiguous() for name, array in arrays.items()}, metadata={"format": FORMAT})
+        checksum = {"format": FORMAT, "identity": self.identity, "arrays_sha256": hashlib.sha256(blob).hexdigest()}
+        write_atomically(final / ARRAYS, blob)
+        write_atomically(final / SPEC, tomli_w.dumps(specs.to_table(spec)).encode())
+        write_atomically(final / SUMMARY, _json(summary))
+        write_atomically(final / PROVENANCE, _json(dict(provenance) | checksum))
+        return final
+
+    def publish(self) -> None:
+        old = _old(self.out)
+        if self.out.exists():
+            os.rename(self.out, old)
+        os.rename(self.folder / "final", self.out)
+        _sync_folder(self.out.parent)
+        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def load_run(path: str | Path) -> Trajectory:
+    """The Trajectory stored in a run directory, checked against its checksum.
+
+    Its heads and stepper are rebuilt from the spec, so every verb that takes a fresh run takes this one.
+    """
+    folder = Path(path)
+    recover(folder)
+    provenance = read_provenance(folder)
+    try:
+        blob = (folder / ARRAYS).read_bytes()
+    except OSError as error:
+        raise BadRun(f"{folder} is not a whole run directory: {ARRAYS}: {error.strerror}.") from None
+    if hashlib.sha256(blob).hexdigest() != provenance["arrays_sha256"]:
+        raise BadRun(f"{folder / ARRAYS} is truncated or was changed: its checksum differs; run the spec again.")
+    arrays = load(blob)
+    summary = read_summary(folder)
+    spec = specs.read(folder / SPEC)
+    weights = arrays.get("weights")
+    return Trajectory(
+        times=arrays["times"].numpy(),
+        tokens=arrays["tokens"].numpy(),
+        weights=None if weights is None else weights.numpy(),
+        status=summary["status"],
+        layers=as_layers(specs.build_heads(spec)),
+        initial=arrays["initial"].numpy(),
+        stepper=STEPPERS[spec.stepper](spec.step),
+        until=summary["until"],
+        steps=summary["steps"],
+    )
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """summary.json of a run directory."""
+    summary = _read_json(folder, SUMMARY, ("status", "steps", "until"))
+    if summary["status"] not in STATUSES:
+        raise BadRun(f"{folder / SUMMARY} has the unknown status {summary['status']!r}.")
+    return summary
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """provenance.json of a run directory."""
+    return _read_json(folder, PROVENANCE, ("format", "identity", "arrays_sha256"))
+
+
+def finished(out: Path, identity: str) -> bool:
+    """Whether ``out`` already holds this very run."""
+    recover(out)
+    try:
+        return bool(read_provenance(out)["identity"] == identity)
+    except FrostlineError:
+        return False
+
+
+def recover(out: Path) -> None:
+    """Put the old directory back if a crash came between its going and the new one's coming."""
+    old = _old(out)
+    if old.exists() and not out.exists():
+        os.rename(old, out)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file has its old content or the new one, whatever happens, and the new one is on disk on return."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _refuse_foreign(out: Path, identity: str, force: bool) -> None:
+    """Never write over what is not ours, nor over another spec's result unless told to."""
+    if not out.exists():
+        return
+    try:
+        found = read_provenance(out)
+    except FrostlineError:
+        if out.is_dir() and not any(out.iterdir()):
+            out.rmdir()
+            return
+        raise BadRun(f"{out} exists and is not a frostline run directory; choose another out.") from None
+    if found["identity"] != identity and not force:
+        raise BadRun(f"{out} holds a finished run of another spec; choose another out, or replace it with --force.")
+
+
+def _read_json(folder: Path, name: str, needed: tuple[str, ...]) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise BadRun(f"{folder} is not a run directory: there is no such folder.")
+    try:
+        found = json.loads((folder / name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadRun(f"{folder} is not a whole run directory: {name}: {error.strerror}.") from None
+    except ValueError:
+        raise BadRun(f"{folder / name} is not readable JSON: truncated or changed; run the spec again.") from None
+    missing = [key for key in needed if not isinstance(found, dict) or key not in found]
+    if missing:
+        raise BadRun(f"{folder / name} lacks {', '.join(missing)}; it was not written by frostline.")
+    return found
+
+
+def _read_safetensors(path: Path) -> tuple[Arrays, dict[str, str]]:
+    blob = path.read_bytes()
+    arrays = load(blob)
+    # safetensors' byte loader drops the metadata; its header is JSON behind a length.
+    length = int.from_bytes(blob[:8], "little")
+    return arrays, json.loads(blob[8 : 8 + length]).get("__metadata__", {})
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _old(out: Path) -> Path:
+    return out.parent / f".{out.name}.old"
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: both become null."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return value

@@ -1,0 +1,1 @@
+"""How far apart two clouds of tokens are."""

@@ -1,0 +1,22 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+import frostline as fl
+
+# Two test workers on two cores: one thread each.
+torch.set_num_threads(1)
+# A slow machine is not a failure; the same examples every time, so that a red run can be repeated.
+settings.register_profile("frostline", deadline=None, derandomize=True, max_examples=50, print_blob=True)
+settings.load_profile("frostline")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20260511)
+
+
+@pytest.fixture
+def two_clusters():
+    return fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=100.0)
