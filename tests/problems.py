@@ -39,7 +39,7 @@ def turning(real, omega):
 
 def plain_velocity(layer, x, weights=None):
     """Σ_h P_x V_h m_h(x) by explicit loops over tokens: the reference for every fast path (THEORY eq. 1, 2)."""
-    n, d = x.shape
+    n = len(x)
     weights = np.full(n, 1 / n) if weights is None else weights
     velocity = np.zeros_like(x)
     for i in range(n):

@@ -96,7 +96,6 @@ def test_bad_stacks_get_a_sentence(rng):
         ([two, three], "dimensions"),
         ([[]], "non-empty"),
         ([two, "x"], "Attention"),
-        (7, "needed"),
     ):
         with pytest.raises(BadArray, match=words):
             as_layers(bad)

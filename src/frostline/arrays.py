@@ -3,6 +3,7 @@
 The one place where kinds are converted and where entries are checked.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frostline.errors import BadArray
+from frostline.errors import BadArray, BadParameter
 
 Array: TypeAlias = Any
 """What users may pass: numpy array, torch tensor, or nested lists of numbers (read as float64)."""
@@ -66,6 +67,30 @@ def as_matrix(array: Array, name: str) -> tuple[Tensor, Kind]:
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise BadArray(f"{name} has shape {tuple(tensor.shape)}; a matrix (rows, columns) is needed.")
     return tensor, kind
+
+
+def as_times(times: Array, name: str, *, until: float = math.inf) -> np.ndarray:
+    """Times as float64: at least one, ascending, within [0, until]."""
+    try:
+        found = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise BadParameter(f"{name} is {times!r}; ascending times are needed.") from None
+    inside = found.ndim == 1 and len(found) > 0 and bool(((found >= 0) & (found <= until) & (found < math.inf)).all())
+    if not inside or not bool((np.diff(found) > 0).all()):
+        top = "" if until == math.inf else f" up to {until:g}"
+        raise BadParameter(f"{name} must be one or more ascending times from 0{top}; got {found.tolist()[:8]}.")
+    return found
+
+
+def as_positive(value: Any, name: str) -> float:
+    """A finite number > 0."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise BadParameter(f"{name} is {value!r}; a number > 0 is needed.") from None
+    if not (0 < number < math.inf):
+        raise BadParameter(f"{name} is {number:g}; it must be finite and > 0.")
+    return number
 
 
 def as_float64(tensor: Tensor) -> np.ndarray:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from frostline.arrays import Array, as_float64, as_matrix, as_tensor
+from frostline.arrays import Array, as_float64, as_matrix, as_positive, as_tensor
 from frostline.errors import BadArray, BadParameter
 
 
@@ -70,7 +70,7 @@ class Attention:
             self._key_bias = self._like(as_tensor(key_bias, "key_bias")[0])
             if self._key_bias.shape != (d,):
                 raise BadArray(f"key_bias has shape {tuple(self._key_bias.shape)}; ({d},) is needed.")
-        self.beta = _positive(beta, "beta")
+        self.beta = as_positive(beta, "beta")
 
     @classmethod
     def from_matrices(cls, B: Array, V: Array | Factored, beta: float, *, key_bias: Array | None = None) -> "Attention":
@@ -224,13 +224,3 @@ def as_one_layer(heads: Heads, verb: str) -> Layer:
 def is_plain(layer: Layer) -> bool:
     """One head, no key bias: the case with a closed form (THEORY sections 3 and 4)."""
     return len(layer) == 1 and layer[0]._key_bias is None
-
-
-def _positive(value: float, name: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise BadParameter(f"{name} is {value!r}; a number > 0 is needed.") from None
-    if not (0 < number < np.inf):
-        raise BadParameter(f"{name} is {number:g}; it must be finite and > 0.")
-    return number

@@ -14,14 +14,15 @@ import torch
 
 from frostline import __version__, plot, store
 from frostline import spec as specs
+from frostline.arrays import as_positive, as_times
 from frostline.attention import Attention
-from frostline.dynamics.simulation import Progress, Trajectory, checked_times, simulate
+from frostline.dynamics.simulation import Progress, Trajectory, simulate
 from frostline.dynamics.steppers import STEPPERS
 from frostline.errors import BadParameter, BadSpec, NoLimit
 from frostline.theory.limits import Limit, limit
 from frostline.transport.index import index_coupling
 
-CHECKPOINT_SECONDS = 2.0
+CHECKPOINT_SECONDS = float(os.environ.get("FROSTLINE_CHECKPOINT_SECONDS", "2"))
 CURVE_POINTS = 400
 DEFAULT_FRAMES = 5
 
@@ -46,9 +47,8 @@ def record(spec: specs.Spec, *, force: bool = False, report: Callable[[Progress]
     identity = specs.identity(spec)
     if not force and store.finished(out, identity):
         return Recording(out, store.read_summary(out), 0, fresh=False)
-    if not (0 < spec.until < np.inf):
-        raise BadSpec(f"until is {spec.until}; it must be finite and > 0.")
-    saves = checked_times(spec.save_at or np.linspace(0, spec.until, DEFAULT_FRAMES).tolist(), spec.until)
+    until = as_positive(spec.until, "until")
+    saves = as_times(spec.save_at or np.linspace(0, until, DEFAULT_FRAMES), "save_at", until=until)
     _check_memory(specs.token_count(spec), spec.dimension, len(saves))
     layers = specs.build_heads(spec)
     initial, weights = specs.build_tokens(spec)
@@ -72,7 +72,7 @@ def _record(
     resumed = partial.resume(x0.device)
     keeper = _Keeper(partial, target, report, *((0, []) if resumed is None else (len(resumed[0].frames), resumed[1])))
     if resumed is None:
-        keeper.begin(x0, save=saves[0] == 0)
+        keeper.begin(x0, save=bool(saves[0] == 0))
     try:
         run = simulate(
             layers,

@@ -12,7 +12,7 @@ from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.sphere import normalise, unit_rows
 
 Tokens: TypeAlias = Float[np.ndarray, "n d"]
-Seed: TypeAlias = "int | np.random.Generator"
+Seed: TypeAlias = int | Sequence[int] | np.random.Generator
 
 
 class Nodes(NamedTuple):

@@ -175,9 +175,7 @@ def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
     return (sample.antipodal(x) if tokens.antipodal else x), None
 
 
-def _drawing(
-    part: TokensSpec | ComponentSpec, dimension: int
-) -> Callable[[int, np.random.Generator], np.ndarray]:
+def _drawing(part: TokensSpec | ComponentSpec, dimension: int) -> Callable[[int, np.random.Generator], np.ndarray]:
     if part.distribution == "vmf":
         if part.mean is None or part.concentration is None:
             raise BadSpec('distribution = "vmf" needs mean and concentration.')
@@ -204,12 +202,17 @@ def _build_head(head: HeadSpec, layer: HeadSpec, spec: Spec, where: str) -> Atte
         found = Attention(Q, K, V, beta, key_bias=head.key_bias)
     else:
         raise BadSpec(f"{where} needs either B or both Q and K.")
-    if found.dimension != d:
-        raise BadSpec(f"{where} has matrices of dimension {found.dimension}, but dimension = {d}; they must agree.")
     return found
 
 
 def _matrix(value: Matrix, d: int, name: str) -> np.ndarray:
+    found = _read_matrix(value, d, name)
+    if found.shape[-1:] != (d,):
+        raise BadSpec(f"{name} has shape {found.shape}, but dimension = {d}; they must agree.")
+    return found
+
+
+def _read_matrix(value: Matrix, d: int, name: str) -> np.ndarray:
     if isinstance(value, str):
         if value == "identity":
             return np.eye(d)

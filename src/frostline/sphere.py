@@ -1,6 +1,5 @@
 """Unit vectors: normalise, tangent, retract, geodesic. Tokens are the last axis; leading axes are free."""
 
-
 import numpy as np
 import torch
 from jaxtyping import Float

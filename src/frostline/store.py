@@ -44,11 +44,11 @@ class Partial:
         (self.folder / "frames").mkdir(parents=True, exist_ok=True)
         self._lock = open(self.folder / "lock", "w")  # noqa: SIM115  held until close
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            self._take_lock()
+            self._claim(force)
+        except BaseException:
             self._lock.close()
-            raise BadRun(f"another process is writing {out}; wait for it, or choose another out.") from None
-        self.header = self._open_header(force)
+            raise
 
     def __enter__(self) -> "Partial":
         return self
@@ -56,7 +56,13 @@ class Partial:
     def __exit__(self, *_: object) -> None:
         self._lock.close()
 
-    def _open_header(self, force: bool) -> dict[str, Any]:
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadRun(f"another process is writing {self.out}; wait for it, or choose another out.") from None
+
+    def _claim(self, force: bool) -> None:
         """Whose unfinished run this is; another spec's is refused, or dropped with ``force``."""
         from frostline import __version__
 
@@ -75,7 +81,6 @@ class Partial:
             for stale in [*self.folder.glob("frames/*"), self.folder / "checkpoint.safetensors"]:
                 stale.unlink(missing_ok=True)
         write_atomically(path, _json(mine))
-        return mine
 
     def keep_frame(self, number: int, tokens: Tensor) -> None:
         write_atomically(self.folder / "frames" / f"{number:06d}.safetensors", save({"tokens": tokens.contiguous()}))

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.arrays import Array, Kind
+from frostline.arrays import Array, Kind, as_positive, as_times
 from frostline.attention import Heads, Layer, as_layers
 from frostline.dynamics.mean_map.base import log_weights, pick, raised, token_velocity
 from frostline.dynamics.steppers import Euler, Stepper
@@ -155,28 +155,16 @@ def simulate(
     tokens, kind = as_tokens(x0, "x0")
     if tokens.shape[-1] != layers[0][0].dimension:
         raise BadArray(f"x0 has dimension {tokens.shape[-1]}, the heads {layers[0][0].dimension}; they must agree.")
-    if not (0 < until < np.inf):
-        raise BadParameter(f"until is {until}; it must be finite and > 0.")
+    until = as_positive(until, "until")
     if max_steps < 1:
         raise BadParameter(f"max_steps is {max_steps}; at least 1 is needed.")
     method = stepper if stepper is not None else Euler()
     step = (
         method.step if method.step is not None else until / len(layers) if len(layers) > 1 else min(DEFAULT_STEP, until)
     )
-    saves = checked_times(save_at, until)
+    saves = as_times(until if save_at is None else save_at, "save_at", until=until)
     run = _Run(layers, tokens, kind, weights, method, plan(len(layers), until, step, saves), saves, engine)
     return run.go(until, x0, max_steps, watch, resume)
-
-
-def checked_times(save_at: Sequence[float] | Array | None, until: float) -> Float[np.ndarray, "k"]:
-    """The times to save: ascending, within [0, until]."""
-    times = np.array([until]) if save_at is None else np.atleast_1d(np.asarray(save_at, dtype=np.float64))
-    ascending = times.ndim == 1 and len(times) > 0 and bool((np.diff(times) > 0).all())
-    if not ascending or not bool(((times >= 0) & (times <= until)).all()):
-        raise BadParameter(
-            f"save_at must be ascending times between 0 and until = {until:g}; got {times.tolist()[:8]}."
-        )
-    return times
 
 
 class _Run:

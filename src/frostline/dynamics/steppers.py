@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.errors import BadParameter
+from frostline.arrays import as_positive
 from frostline.sphere import unit
 
 Velocity: TypeAlias = Callable[[Tensor], Tensor]
@@ -39,7 +39,8 @@ class Euler:
     stages: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        _check_step(self.step)
+        if self.step is not None:
+            as_positive(self.step, "step")
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
         return unit(x + h * field(x))
@@ -58,7 +59,8 @@ class RK4:
     stages: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        _check_step(self.step)
+        if self.step is not None:
+            as_positive(self.step, "step")
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
         k1 = field(x)
@@ -69,8 +71,3 @@ class RK4:
 
 
 STEPPERS: dict[str, Callable[[float | None], Stepper]] = {"euler": Euler, "rk4": RK4}
-
-
-def _check_step(step: float | None) -> None:
-    if step is not None and not (0 < step < float("inf")):
-        raise BadParameter(f"step is {step}; it must be finite and > 0.")

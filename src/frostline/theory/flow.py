@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from frostline.arrays import Array, Kind, as_float64
+from frostline.arrays import Array, Kind, as_float64, as_times
 from frostline.attention import Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter
 from frostline.sphere import as_tokens
@@ -58,14 +58,7 @@ def zero_temperature(
         raise BadArray(f"x0 has dimension {tokens.shape[-1]}, the head {layer[0].dimension}; they must agree.")
     if not (1e-13 <= tolerance < 1e-2):
         raise BadParameter(f"tolerance is {tolerance:g}; between 1e-13 and 1e-2 is meaningful here.")
-    wanted = np.atleast_1d(np.asarray(times, dtype=np.float64))
-    if (
-        wanted.ndim != 1
-        or not len(wanted)
-        or not ((wanted >= 0) & (wanted < np.inf)).all()
-        or (np.diff(wanted) < 0).any()
-    ):
-        raise BadParameter("times must be finite, ≥ 0 and ascending, at least one.")
+    wanted = as_times(times, "times")
     flat = _on_sphere(as_float64(tokens).reshape(-1, tokens.shape[-1]))
     batch = tokens.shape[:-1]
     if is_plain(layer):
@@ -87,14 +80,12 @@ def zero_temperature(
 
 
 def at_clocks(heads: Heads, x0: Array, clocks: Sequence[float] | Array) -> Array:
-    """All tokens at common clocks τ ≥ 0: e^{τA}x₀/|e^{τA}x₀|, shape (k, …, n, d) (THEORY eq. 6). One plain head only."""
+    """All tokens at common clocks τ: e^{τA}x₀/|e^{τA}x₀|, shape (k, …, n, d) (THEORY eq. 6). One plain head only."""
     layer = as_one_layer(heads, "at_clocks")
     if not is_plain(layer):
         raise BadParameter("several heads or a key bias have no clock; use zero_temperature with times.")
     tokens, kind = as_tokens(x0, "x0")
-    wanted = np.atleast_1d(np.asarray(clocks, dtype=np.float64))
-    if not ((wanted >= 0) & (wanted < np.inf)).all():
-        raise BadParameter("clocks must be finite and ≥ 0.")
+    wanted = as_times(clocks, "clocks")
     flat = _on_sphere(as_float64(tokens).reshape(-1, tokens.shape[-1]))
     frames = clock.at_clocks(layer[0].matrices.A, flat, wanted)
     return _restore(kind, frames.reshape(len(wanted), *tokens.shape))

@@ -23,9 +23,9 @@ KINDS = {
 }
 
 # Numerical limits: a token is at rest when it moves slower than this (times ‖V‖) …
-AT_REST = 1e-9
+AT_REST = 1e-8
 # … and is given up after this much time (in units of 1/‖V‖).
-LONGEST = 4096.0
+LONGEST = 512.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ def _classified(head: Attention, found: Dominant) -> Limit:
 
 
 def _nilpotent_powers(found: Dominant) -> tuple[list[Float[np.ndarray, "m m"]], float]:
-    """I, N, N², … while they are not rounding (the nilpotent part of A at μ, in the basis of E); and what rounding is."""
+    """I, N, N², … (the nilpotent part of A at μ, in the basis of E) while above rounding; and how large rounding is."""
     nilpotent = found.block - np.trace(found.block) / len(found.block) * np.eye(len(found.block))
     size = float(np.linalg.norm(nilpotent, 2))
     spread = float(np.abs(found.eigenvalues - found.eigenvalues.mean()).max())
@@ -213,12 +213,13 @@ def _period(found: Dominant, B: Float[np.ndarray, "d d"]) -> float:
 
 def _settle(layer: Layer, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n"]]:
     """Integrate until each token rests; tokens that end in a singular point or never rest have no limit."""
+    # The end of a path does not need the path: the tolerance only has to keep tokens in their basins.
     field = Field.of(layer)
     scale = field.speed_scale
     place, resting = unit_rows(x), np.zeros(len(x), dtype=bool)
     going, time = np.arange(len(x)), 4.0
     while len(going) and time <= LONGEST:
-        frames, ended = integrate(field, place[going], np.array([time / scale]), tolerance=1e-11 * scale)
+        frames, ended = integrate(field, place[going], np.array([time / scale]), tolerance=1e-10 * scale)
         alive = np.isinf(ended)
         place[going] = frames[0]
         slow = alive.copy()

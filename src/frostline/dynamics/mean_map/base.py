@@ -16,8 +16,8 @@ from frostline.sphere import as_tokens, project
 Engine = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 # Up to this dimension float32 tokens are raised to float64 inside the mean map. A float32 logit of size κ is off by
 # about κ·6e-8, and where two far tokens tie even the difference form (THEORY eq. 4) inherits that (measured at β = 1e5:
-# 1.5e-5 in d = 4, 6e-4 in d = 8); torch's fused kernel in float64 is right to 5e-8, costs 1.6 times its float32 self and
-# an eighteenth of the difference form. Above, κ is rarely that large and float64 costs twice.
+# 1.5e-5 in d = 4, 6e-4 in d = 8); torch's fused kernel in float64 is right to 5e-8, costs 1.6 times its float32 self
+# and an eighteenth of the difference form. Above, κ is rarely that large and float64 costs twice.
 RAISED_DIMENSION = 8
 
 ENGINES: dict[str, Engine] = {"dense": dense.dense, "fused": dense.fused, "blocks": dense.blocks}
@@ -47,7 +47,7 @@ def mean_map(
     d = {"head": head.dimension, "x": queries.shape[-1], "sources": known.shape[-1]}
     if len(set(d.values())) > 1 or queries.shape[:-2] != known.shape[:-2]:
         raise BadArray(
-            f"shapes do not fit: x {tuple(queries.shape)}, sources {tuple(known.shape)}, head with d = {head.dimension}."
+            f"shapes do not fit: x {tuple(queries.shape)}, sources {tuple(known.shape)}, head d = {head.dimension}."
         )
     if not tolerance > 0:
         raise BadParameter(f"tolerance is {tolerance}; it must be > 0.")

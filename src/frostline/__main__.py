@@ -1,0 +1,5 @@
+"""python -m frostline"""
+
+from frostline.cli import main
+
+main()

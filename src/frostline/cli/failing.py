@@ -1,0 +1,42 @@
+"""How a command fails: one sentence on stderr (and as JSON where asked), and an exit code that scripts can use."""
+
+import errno
+import functools
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
+    """0 ok, 1 the answer is "no", 2 bad input, 130 interrupted. Wraps the command itself: typer would hide Ctrl-C."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **keywords: Any) -> None:
+        as_json = bool(keywords.get("json"))
+        try:
+            command(*args, **keywords)
+        except KeyboardInterrupt:
+            _fail("interrupted; the same command goes on where this one stopped.", 130, as_json)
+        except MemoryError:
+            _fail("not enough memory for this; take fewer tokens or fewer saved times.", 2, as_json)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                _fail("the disk is full; free some space and give the same command again: it goes on.", 2, as_json)
+            _fail(f"{error.filename or 'a file'}: {error.strerror}.", 2, as_json)
+        except ValueError as error:
+            # Only our own sentences are for users; any other ValueError is a defect and shows its trace.
+            from frostline.errors import FrostlineError
+
+            if not isinstance(error, FrostlineError):
+                raise
+            _fail(str(error), 2, as_json)
+
+    return wrapped
+
+
+def _fail(sentence: str, code: int, as_json: bool) -> NoReturn:
+    if as_json:
+        print(json.dumps({"error": sentence}, ensure_ascii=False))
+    print(f"frostline: {sentence}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,297 @@
+"""Run directories: whole or not at all, resumed after kill -9 with the same bytes, refused when damaged."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import frostline as fl
+from frostline import spec as specs
+from frostline import store
+from frostline.errors import BadRun, BadSpec
+from frostline.recording import record
+
+PLAIN = {"tokens": 60, "dimension": 3, "beta": 20.0, "B": [1.0, 0.5, 0.2], "until": 2.0, "step": 0.1}
+FILES = {"arrays.safetensors", "distance.png", "distance.svg", "provenance.json", "spec.toml", "summary.json"} | {
+    "tokens.png",
+    "tokens.svg",
+}
+
+
+def spec(out, **changes):
+    return specs.parse(PLAIN | {"out": str(out)} | changes)
+
+
+def command(out, *flags):
+    """`frostline simulate` in a process of its own, slow enough to be killed: many small steps."""
+    table = PLAIN | {"tokens": 400, "until": 4.0, "step": 0.002, "save_at": [0, 1, 2, 3, 4], "out": str(out)}
+    path = out.parent / "spec.toml"
+    import tomli_w
+
+    path.write_text(tomli_w.dumps(table))
+    return [sys.executable, "-m", "frostline", "simulate", str(path), "--quiet", "--json", *flags]
+
+
+def content(folder, *, without=("provenance.json", "spec.toml")):
+    return {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.name not in without}
+
+
+def test_a_run_directory_is_whole_and_loads_as_the_run_it_was(tmp_path):
+    done = record(spec(tmp_path / "run", save_at=[0, 1, 2]))
+    assert {path.name for path in done.folder.iterdir()} == FILES
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    loaded = fl.load_run(done.folder)
+    x0, _ = specs.build_tokens(spec("x"))
+    fresh = fl.simulate(specs.build_heads(spec("x")), x0, until=2.0, stepper=fl.Euler(0.1), save_at=[0, 1, 2])
+    assert np.array_equal(loaded.tokens, fresh.tokens) and np.array_equal(loaded.initial, x0)
+    assert loaded.status == "finished" and loaded.steps == 20 and loaded.times.tolist() == [0, 1, 2]
+    assert loaded.layers[0][0].beta == 20.0
+
+
+def test_the_same_spec_gives_the_same_bytes(tmp_path):
+    one, two = (record(spec(tmp_path / name)).folder for name in ("a", "b"))
+    assert content(one) == content(two)
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    record(spec(tmp_path / "run"))
+    stamp = (tmp_path / "run" / "summary.json").stat().st_mtime_ns
+    again = record(spec(tmp_path / "run"))
+    assert not again.fresh and (tmp_path / "run" / "summary.json").stat().st_mtime_ns == stamp
+    assert again.summary["status"] == "finished"
+
+
+def test_another_spec_is_refused_without_force(tmp_path):
+    record(spec(tmp_path / "run"))
+    before = content(tmp_path / "run", without=())
+    with pytest.raises(BadRun, match=r"finished run of another spec.*--force"):
+        record(spec(tmp_path / "run", beta=30.0))
+    assert content(tmp_path / "run", without=()) == before
+    record(spec(tmp_path / "run", beta=30.0), force=True)
+    assert fl.load_run(tmp_path / "run").layers[0][0].beta == 30.0
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_folder_that_is_not_ours_is_never_touched(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("precious")
+    for force in (False, True):
+        with pytest.raises(BadRun, match="not a frostline run directory"):
+            record(spec(tmp_path / "thesis"), force=force)
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["weights", "no limit", "stack", "heads", "float32", "d2", "d5", "rk4"])
+def test_every_kind_of_run_is_recorded(tmp_path, kind):
+    head = {"B": [1.0, 0.5, 0.2]}
+    changes = {
+        "weights": {"tokens": {"count": 60, "distribution": "nodes"}},
+        "no limit": {"B": "identity", "V": [[0, -1, 0], [1, 0, 0], [0, 0, -1]]},
+        "stack": {"layers": [head, head], "B": None},
+        "heads": {"heads": [head, head | {"key_bias": [0.1, 0, 0]}], "B": None},
+        "float32": {"dtype": "float32"},
+        "d2": {"dimension": 2, "B": [1.0, 0.5]},
+        "d5": {"dimension": 5, "B": [1.0, 1.0, 0.2, 0.1, 0.0]},
+        "rk4": {"stepper": "rk4"},
+    }[kind]
+    table = {
+        key: value for key, value in (PLAIN | {"out": str(tmp_path / "run")} | changes).items() if value is not None
+    }
+    done = record(specs.parse(table))
+    distance = done.summary["distance"]
+    assert (distance["none_because"] is None) == (kind not in ("no limit", "stack"))
+    loaded = fl.load_run(done.folder)
+    assert (loaded.weights is not None) == (kind == "weights")
+    assert loaded.tokens.dtype == (np.float32 if kind == "float32" else np.float64)
+    if distance["none_because"] is None:
+        assert 0 <= distance["smallest"] <= distance["first"] <= 2
+
+
+def test_tokens_without_a_limit_are_counted_and_left_out(tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(3))
+    tokens = {"distribution": "file", "path": str(tmp_path / "x.npy")}
+    summary = record(spec(tmp_path / "run", tokens=tokens)).summary
+    assert summary["tokens_without_limit"] == 2 and summary["distance"]["first"] == pytest.approx(0, abs=1e-12)
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("the run never got there")
+
+
+@pytest.mark.parametrize("kills", [1, 3])
+def test_kill_minus_nine_and_resume_ends_with_the_same_bytes(tmp_path, kills, monkeypatch):
+    whole = tmp_path / "whole"
+    subprocess.run(command(whole), check=True, capture_output=True)
+    cut = tmp_path / "cut"
+    checkpoint = tmp_path / ".cut.partial" / "checkpoint.safetensors"
+    monkeypatch.setenv("FROSTLINE_CHECKPOINT_SECONDS", "0.05")
+    for _ in range(kills):
+        stamp = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        process = subprocess.Popen(command(cut), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda stamp=stamp: checkpoint.exists() and checkpoint.stat().st_mtime_ns != stamp)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not cut.exists() and checkpoint.exists()
+    done = subprocess.run(command(cut), check=True, capture_output=True)
+    assert json.loads(done.stdout)["resumed_at_step"] > 0
+    assert content(cut) == content(whole)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cut", "spec.toml", "whole"]
+
+
+def test_control_c_keeps_the_work_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSTLINE_CHECKPOINT_SECONDS", "0.05")
+    out = tmp_path / "run"
+    process = subprocess.Popen(command(out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for((tmp_path / ".run.partial" / "checkpoint.safetensors").exists)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in stderr and "Traceback" not in stderr
+    assert "error" in json.loads(stdout)
+    again = subprocess.run(command(out), check=True, capture_output=True)
+    assert json.loads(again.stdout)["resumed_at_step"] > 0
+
+
+def test_two_processes_do_not_write_the_same_run(tmp_path):
+    with (
+        store.Partial(tmp_path / "run", specs.identity(spec("run")), force=False),
+        pytest.raises(BadRun, match="another process"),
+    ):
+        record(spec(tmp_path / "run"))
+
+
+def test_an_unfinished_run_of_another_spec_is_not_mixed_in(tmp_path):
+    with store.Partial(tmp_path / "run", "somebody else's", force=False):
+        pass
+    with pytest.raises(BadRun, match="unfinished run of another spec"):
+        record(spec(tmp_path / "run"))
+    assert record(spec(tmp_path / "run"), force=True).summary["status"] == "finished"
+
+
+def test_a_damaged_checkpoint_only_costs_time(tmp_path):
+    whole = record(spec(tmp_path / "whole")).folder
+    folder = tmp_path / ".run.partial"
+    with store.Partial(tmp_path / "run", specs.identity(spec("run")), force=False):
+        (folder / "checkpoint.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{half a hea")
+    done = record(spec(tmp_path / "run"))
+    assert done.resumed == 0 and content(done.folder) == content(whole)
+
+
+def test_a_crash_between_the_two_renames_is_undone(tmp_path):
+    record(spec(tmp_path / "run"))
+    before = content(tmp_path / "run", without=())
+    os.rename(tmp_path / "run", tmp_path / ".run.old")
+    assert fl.load_run(tmp_path / "run").status == "finished"
+    assert content(tmp_path / "run", without=()) == before and not (tmp_path / ".run.old").exists()
+
+
+@pytest.mark.parametrize("at", ["final", "publish"])
+def test_a_crash_while_replacing_leaves_the_old_run(tmp_path, at, monkeypatch):
+    record(spec(tmp_path / "run"))
+    before = content(tmp_path / "run", without=())
+
+    def crash(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.Partial, {"final": "finish", "publish": "publish"}[at], crash)
+    with pytest.raises(KeyboardInterrupt):
+        record(spec(tmp_path / "run", beta=99.0), force=True)
+    assert content(tmp_path / "run", without=()) == before
+
+
+def test_a_full_disk_is_told_and_the_old_run_untouched(tmp_path):
+    """A limit on file size stands in for a full disk: writing fails half way, as it would there."""
+    out = tmp_path / "run"
+    subprocess.run(command(out), check=True, capture_output=True)
+    before = content(out, without=())
+    failed = subprocess.run(
+        command(out, "--beta", "77", "--force"),
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)),
+    )
+    assert failed.returncode == 2 and "disk is full" in failed.stderr and "Traceback" not in failed.stderr
+    assert content(out, without=()) == before
+    subprocess.run(command(out, "--beta", "77", "--force"), check=True, capture_output=True)
+    assert fl.load_run(out).layers[0][0].beta == 77.0
+
+
+class TestDamage:
+    @pytest.fixture
+    def run(self, tmp_path):
+        return record(spec(tmp_path / "run")).folder
+
+    @pytest.mark.parametrize("name", ["arrays.safetensors", "summary.json", "provenance.json", "spec.toml"])
+    def test_missing_and_truncated_files(self, run, name):
+        whole = (run / name).read_bytes()
+        (run / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises((BadRun, BadSpec), match=r"truncated|not TOML|lacks|missing"):
+            fl.load_run(run)
+        (run / name).unlink()
+        with pytest.raises((BadRun, BadSpec), match="No such file"):
+            fl.load_run(run)
+
+    def test_one_flipped_bit(self, run):
+        blob = bytearray((run / "arrays.safetensors").read_bytes())
+        blob[-5] ^= 1
+        (run / "arrays.safetensors").write_bytes(blob)
+        with pytest.raises(BadRun, match="checksum"):
+            fl.load_run(run)
+
+    def test_not_a_run_at_all(self, tmp_path):
+        with pytest.raises(BadRun, match="no such folder"):
+            fl.load_run(tmp_path / "nothing")
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(BadRun, match="not a whole run directory"):
+            fl.load_run(tmp_path / "empty")
+
+
+def test_an_early_end_is_recorded_with_its_status(tmp_path):
+    done = record(spec(tmp_path / "run", max_steps=3, save_at=[0, 0.2, 2]))
+    assert done.summary["status"] == "step limit"
+    assert fl.load_run(done.folder).times.tolist() == [0, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"until": None}, "no until"),
+        ({"tokens": 10**13}, "GiB"),
+        ({"device": "toaster"}, "toaster"),
+        ({"out": "no/such/place/run"}, "does not exist"),
+    ],
+)
+def test_bad_specs_get_a_sentence(tmp_path, changes, words):
+    table = {k: v for k, v in (PLAIN | {"out": str(tmp_path / "run")} | changes).items() if v is not None}
+    with pytest.raises(BadSpec, match=words):
+        record(specs.parse(table))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_partial_folder_is_gone_or_resumable_never_half(tmp_path):
+    """After any exception in the middle, the same call goes on and ends as if nothing had happened."""
+    whole = record(spec(tmp_path / "whole")).folder
+
+    class Crash(Exception):
+        pass
+
+    def report(progress):
+        if progress.steps == 11:
+            raise Crash
+
+    with pytest.raises(Crash):
+        record(spec(tmp_path / "run"), report=report)
+    assert content(record(spec(tmp_path / "run")).folder) == content(whole)
+    shutil.rmtree(whole)
