@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 import frostline as fl
 from frostline import spec as specs
@@ -173,8 +174,8 @@ def test_two_processes_do_not_write_the_same_run(tmp_path):
 
 
 def test_an_unfinished_run_of_another_spec_is_not_mixed_in(tmp_path):
-    with store.Partial(tmp_path / "run", "somebody else's", force=False):
-        pass
+    with store.Partial(tmp_path / "run", "somebody else's", force=False) as partial:
+        partial.checkpoint(3, 0, torch.eye(3), [])
     with pytest.raises(BadRun, match="unfinished run of another spec"):
         record(spec(tmp_path / "run"))
     assert record(spec(tmp_path / "run"), force=True).summary["status"] == "finished"

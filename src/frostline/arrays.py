@@ -4,6 +4,7 @@ The one place where kinds are converted and where entries are checked.
 """
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,12 +83,28 @@ def as_times(times: Array, name: str, *, until: float = math.inf) -> np.ndarray:
     return found
 
 
+def as_count(value: Any, name: str) -> int:
+    """A whole number ≥ 1."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise BadParameter(f"{name} is {value!r}; a whole number is needed.") from None
+    if number < 1:
+        raise BadParameter(f"{name} is {number}; it must be at least 1.")
+    return number
+
+
+def as_number(value: Any, name: str) -> float:
+    """A number, maybe not finite: the caller says what range it must have."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise BadParameter(f"{name} is {value!r}; a number is needed.") from None
+
+
 def as_positive(value: Any, name: str) -> float:
     """A finite number > 0."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise BadParameter(f"{name} is {value!r}; a number > 0 is needed.") from None
+    number = as_number(value, name)
     if not (0 < number < math.inf):
         raise BadParameter(f"{name} is {number:g}; it must be finite and > 0.")
     return number

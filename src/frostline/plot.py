@@ -67,6 +67,8 @@ def distance(run: Trajectory, *, curve: np.ndarray | None = None, p: float = 2.0
     ``curve`` (k, 2) of times and distances is drawn instead of the saved times when given (W₂).
     """
     found = _limit(run)
+    if not len(run.times) and curve is None:
+        raise BadRun("the run kept no times, so there is nothing to draw; ask for some with save_at.")
     if curve is None:
         if found is None:
             raise BadParameter("a stack of layers has no single limit to measure the distance to.")

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special, stats
 
-from frostline.arrays import Array, as_tensor
+from frostline.arrays import Array, as_count, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.sphere import normalise, unit_rows
 
@@ -36,7 +36,7 @@ def vmf(n: int, mean: Array, concentration: float, *, seed: Seed) -> Tokens:
     """von Mises–Fisher tokens: density ∝ e^{concentration·⟨mean, x⟩}, in any d ≥ 2."""
     centre = _direction(mean, "mean")
     _check_size(n, len(centre))
-    if not (0 <= concentration < np.inf):
+    if not (0 <= as_number(concentration, "concentration") < np.inf):
         raise BadParameter(f"concentration is {concentration}; it must be finite and ≥ 0 (0 is uniform).")
     rng = np.random.default_rng(seed)
     if concentration == 0:
@@ -51,7 +51,7 @@ def caps(n: int, centres: Array, angle: float, *, seed: Seed) -> Tokens:
     directions = np.atleast_2d(_directions(centres, "centres"))
     d = directions.shape[1]
     _check_size(n, d)
-    if not (0 < angle <= np.pi):
+    if not (0 < as_number(angle, "angle") <= np.pi):
         raise BadParameter(f"angle is {angle}; a cap's half-angle lies in (0, π].")
     rng = np.random.default_rng(seed)
     # s = (1 − cos θ)/2 is Beta((d−1)/2, (d−1)/2) on the whole sphere; a cap truncates it at sin²(angle/2).
@@ -149,9 +149,8 @@ def _gauss_sphere(levels: int) -> tuple[Tokens, Float[np.ndarray, "n"]]:
 
 
 def _check_size(n: int, d: int) -> None:
-    if n < 1:
-        raise BadParameter(f"{n} tokens were asked for; at least 1 is needed.")
-    if d < 2:
+    as_count(n, "the number of tokens")
+    if as_count(d, "dimension") < 2:
         raise BadParameter(f"dimension is {d}; the sphere S^(d-1) needs d ≥ 2.")
 
 

@@ -54,6 +54,8 @@ class Partial:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not (self.folder / "checkpoint.safetensors").exists():
+            shutil.rmtree(self.folder, ignore_errors=True)  # nothing in it to go on from
         self._lock.close()
 
     def _take_lock(self) -> None:
@@ -134,6 +136,8 @@ def load_run(path: str | Path) -> Trajectory:
 
     Its heads and stepper are rebuilt from the spec, so every verb that takes a fresh run takes this one.
     """
+    if not isinstance(path, str | Path):
+        raise BadRun(f"{path!r} is not a path; give the folder of a run.")
     folder = Path(path)
     recover(folder)
     provenance = read_provenance(folder)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.arrays import Array, Kind, as_positive, as_times
+from frostline.arrays import Array, Kind, as_count, as_positive, as_times
 from frostline.attention import Heads, Layer, as_layers
 from frostline.dynamics.mean_map.base import log_weights, pick, raised, token_velocity
 from frostline.dynamics.steppers import Euler, Stepper
@@ -156,9 +156,10 @@ def simulate(
     if tokens.shape[-1] != layers[0][0].dimension:
         raise BadArray(f"x0 has dimension {tokens.shape[-1]}, the heads {layers[0][0].dimension}; they must agree.")
     until = as_positive(until, "until")
-    if max_steps < 1:
-        raise BadParameter(f"max_steps is {max_steps}; at least 1 is needed.")
+    as_count(max_steps, "max_steps")
     method = stepper if stepper is not None else Euler()
+    if not isinstance(method, Stepper):
+        raise BadParameter(f"stepper is {stepper!r}; pass an object, for example Euler(0.05) or RK4(0.05).")
     step = (
         method.step if method.step is not None else until / len(layers) if len(layers) > 1 else min(DEFAULT_STEP, until)
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from frostline.arrays import Array, Kind, as_float64, as_times
+from frostline.arrays import Array, Kind, as_float64, as_number, as_times
 from frostline.attention import Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter
 from frostline.sphere import as_tokens
@@ -56,7 +56,7 @@ def zero_temperature(
     tokens, kind = as_tokens(x0, "x0")
     if tokens.shape[-1] != layer[0].dimension:
         raise BadArray(f"x0 has dimension {tokens.shape[-1]}, the head {layer[0].dimension}; they must agree.")
-    if not (1e-13 <= tolerance < 1e-2):
+    if not (1e-13 <= as_number(tolerance, "tolerance") < 1e-2):
         raise BadParameter(f"tolerance is {tolerance:g}; between 1e-13 and 1e-2 is meaningful here.")
     wanted = as_times(times, "times")
     flat = _on_sphere(as_float64(tokens).reshape(-1, tokens.shape[-1]))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from frostline.arrays import Array, Kind, as_float64
+from frostline.arrays import Array, Kind, as_float64, as_number
 from frostline.attention import Attention, Heads, Layer, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter, NoLimit
 from frostline.sphere import as_tokens, unit_rows
@@ -136,7 +136,7 @@ def limit(heads: Heads, *, tolerance: float | None = None) -> Limit:
     Limit(kind='points', dimension=1, leading=1, gap=0.5)
     """
     layer = as_one_layer(heads, "limit")
-    if tolerance is not None and not (0 <= tolerance < 1):
+    if tolerance is not None and not (0 <= as_number(tolerance, "tolerance") < 1):
         raise BadParameter(f"tolerance is {tolerance}; it is relative to ‖A‖ and lies in [0, 1).")
     if not is_plain(layer):
         return Limit("numerical", None, None, None, None, None, None, False, None, None, None, layer)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.arrays import Array
+from frostline.arrays import Array, as_positive
 from frostline.attention import Attention, Layer
 from frostline.dynamics.mean_map import dense
 from frostline.errors import BadArray, BadParameter
@@ -42,6 +42,8 @@ def mean_map(
     array([[1., 0.],
            [0., 1.]])
     """
+    if not isinstance(head, Attention):
+        raise BadParameter(f"mean_map takes one Attention, not {type(head).__name__}; call it head by head.")
     queries, kind = as_tokens(x, "x")
     known = queries if sources is None else as_tokens(sources, "sources")[0].to(queries)
     d = {"head": head.dimension, "x": queries.shape[-1], "sources": known.shape[-1]}
@@ -49,8 +51,7 @@ def mean_map(
         raise BadArray(
             f"shapes do not fit: x {tuple(queries.shape)}, sources {tuple(known.shape)}, head d = {head.dimension}."
         )
-    if not tolerance > 0:
-        raise BadParameter(f"tolerance is {tolerance}; it must be > 0.")
+    as_positive(tolerance, "tolerance")
     queries, known = raised(queries), raised(known)
     return kind.restore(evaluate(head.to(queries), queries, known, log_weights(weights, known), pick(engine)))
 

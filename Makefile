@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine: make demo, make test.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The environment is rebuilt when what it is made from changes, and only then: a second run needs no network.
+STAMP := $(VENV)/.made-from-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+
+.PHONY: demo test verify lint bench docs figures clean
+
+demo: $(STAMP)
+	@mkdir -p demo
+	$(BIN)/frostline theory examples/two_clusters.toml
+	$(BIN)/frostline simulate examples/two_clusters.toml --out demo/two_clusters
+	$(BIN)/frostline simulate examples/circle.toml --out demo/circle
+	@echo
+	@echo "Look at demo/two_clusters/tokens.png, demo/two_clusters/distance.png and demo/circle/tokens.png"
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n auto
+
+# Slow checks, after the tests: the same laws on many more problems.
+verify: $(STAMP)
+	$(BIN)/python -m pytest -q -n auto -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)
+	$(BIN)/python docs/cli_reference.py
+
+# The picture of the README.
+figures: demo
+	cp demo/two_clusters/tokens.png docs/images/two_clusters.png
+
+clean:
+	rm -rf $(VENV) demo build dist
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "frostline needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up $(VENV) (once; about 0.4 GB to download, a few minutes) ..."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@rm -f $(VENV)/.made-from-*
+	@touch $@

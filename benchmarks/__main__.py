@@ -1,0 +1,119 @@
+"""python -m benchmarks: every benchmark, a table on the terminal and benchmarks/results/latest.json.
+
+A ratio above 1 means frostline is faster than the peer. Both are timed in turns in this very run, best of several, and
+both results are compared first: a fast wrong answer is a failure.
+"""
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from scipy.integrate import solve_ivp
+
+import frostline as fl
+
+ROUNDS = 5
+
+
+def best_times(*calls: Callable[[], Any]) -> list[float]:
+    """The shortest time of each call, the calls taking turns so that a noisy moment hits all alike."""
+    for call in calls:
+        call()
+    times = [[] for _ in calls]
+    for _ in range(ROUNDS):
+        for mine, call in zip(times, calls, strict=True):
+            start = time.perf_counter()
+            call()
+            mine.append(time.perf_counter() - start)
+    return [min(mine) for mine in times]
+
+
+def mean_map(n: int, d: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Our mean map against the textbook: softmax(βxBxᵀ)x with the whole matrix in memory."""
+    x = torch.from_numpy(fl.sample.uniform(n, d, seed=0)).to(dtype)
+    # A random B: with B = I every token would attend to itself alone.
+    B = torch.from_numpy(np.random.default_rng(1).standard_normal((d, d)) / np.sqrt(d)).to(dtype)
+    head = fl.Attention.from_matrices(B, B, beta=100.0)
+    ours, theirs = lambda: fl.mean_map(head, x), lambda: torch.softmax(100.0 * (x @ B @ x.T), dim=-1) @ x
+    gap = float((ours() - theirs()).abs().max())
+    mine, peer = best_times(ours, theirs)
+    name = f"mean map n={n} d={d} {str(dtype).removeprefix('torch.')}"
+    return {
+        "what": name,
+        "peer": "torch softmax, n×n",
+        "ours_s": mine,
+        "peer_s": peer,
+        "ratio": peer / mine,
+        "gap": gap,
+    }
+
+
+def zero_temperature(n: int, d: int) -> dict[str, Any]:
+    """The path exact in its clock against scipy's DOP853 at rtol 1e-11, all tokens as one system."""
+    rng = np.random.default_rng(0)
+    B, V = rng.standard_normal((2, d, d)) / np.sqrt(d)
+    head, A = fl.Attention.from_matrices(B, V, beta=1.0), V @ B.T
+    x0, times = fl.sample.uniform(n, d, seed=1), np.array([1.0, 10.0])
+
+    def field(_: float, flat: np.ndarray) -> np.ndarray:
+        x = flat.reshape(n, d)
+        v = x @ A.T / np.linalg.norm(x @ B, axis=1, keepdims=True)
+        return (v - (x * v).sum(1, keepdims=True) * x).ravel()
+
+    def ours() -> np.ndarray:
+        return fl.zero_temperature(head, x0, times=times).tokens
+
+    def theirs() -> np.ndarray:
+        found = solve_ivp(field, (0, 10), x0.ravel(), method="DOP853", rtol=1e-11, atol=1e-12, t_eval=times)
+        return found.y.T.reshape(2, n, d)
+
+    gap = float(np.abs(ours() - theirs()).max())
+    mine, peer = best_times(ours, theirs)
+    name = f"zero temperature n={n} d={d}, t = 10"
+    return {"what": name, "peer": "scipy DOP853", "ours_s": mine, "peer_s": peer, "ratio": peer / mine, "gap": gap}
+
+
+def run_all() -> list[dict[str, Any]]:
+    plans: list[Callable[[], dict[str, Any]]] = [
+        *(
+            lambda n=n, d=d, t=t: mean_map(n, d, t)
+            for n, d in ((1000, 3), (5000, 3), (5000, 64))
+            for t in (torch.float64, torch.float32)
+        ),
+        lambda: zero_temperature(1000, 3),
+        lambda: zero_temperature(1000, 32),
+    ]
+    return [plan() for plan in plans]
+
+
+def main() -> None:
+    console = Console()
+    with console.status("timing …"):
+        rows = run_all()
+    table = Table(
+        "benchmark", "ours", "peer", "ratio", "largest difference", title=f"{torch.get_num_threads()} threads"
+    )
+    for row in rows:
+        table.add_row(
+            row["what"],
+            f"{1e3 * row['ours_s']:.2f} ms",
+            f"{1e3 * row['peer_s']:.2f} ms ({row['peer']})",
+            f"{row['ratio']:.2f}",
+            f"{row['gap']:.1e}",
+        )
+    console.print(table)
+    machine = {"platform": platform.platform(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    out = Path(__file__).parent / "results" / "latest.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
+    console.print(f"Written: {out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out}")
+
+
+main()

@@ -1,0 +1,85 @@
+"""The laws of the fast tests on many more problems: run by `make verify`."""
+
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import frostline as fl
+from frostline.theory.flow import at_clocks
+from tests.problems import head_with, symmetric
+from tests.test_recording import command, content
+from tests.theory.test_flow import TIMES, oracle, zero_field
+from tests.tolerances import FLOAT32_LOW_D, FLOAT32_MIDDLE_D, ZERO_TEMPERATURE
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_paths_of_random_heads_agree_with_the_solver(part):
+    """150 heads, d = 2…64, symmetric, general and low-rank. A path that ends in ker Bᵀ is compared up to its end."""
+    for number in range(25):
+        rng = np.random.default_rng([17, part, number])
+        d = int(rng.choice([2, 3, 4, 5, 8, 16, 24, 32, 48, 64]))
+        k = int(rng.integers(1, d + 1))
+        if number % 3 == 0:
+            head = head_with(symmetric(rng.uniform(-1, 1, d), rng), rng)
+        elif number % 3 == 1:
+            head = fl.Attention.from_matrices(*rng.standard_normal((2, d, d)) / np.sqrt(d), beta=1.0)
+        else:
+            head = fl.Attention(*rng.standard_normal((2, k, d)) / np.sqrt(d), rng.standard_normal((d, d)), 1.0)
+        x0 = fl.sample.uniform(3, d, seed=rng)
+        path = fl.zero_temperature(head, x0, times=TIMES)
+        for token in range(3):
+            alive = min(path.ended[token], np.inf) > TIMES
+            exact = (
+                oracle(zero_field(head), x0[token : token + 1], TIMES[alive]) if alive.sum() > 1 else x0[None, token]
+            )
+            assert np.abs(path.tokens[alive, token] - exact.reshape(alive.sum(), d)).max() <= ZERO_TEMPERATURE
+
+
+def test_lyapunov_on_many_heads():
+    """Eq. 8 on 300 symmetric problems with 100 tokens each: not one exception."""
+    for seed in range(300):
+        rng = np.random.default_rng([18, seed])
+        d = int(rng.integers(2, 12))
+        head = head_with(symmetric(rng.uniform(-1, 1, d), rng), rng)
+        found, x0 = fl.limit(head), fl.sample.uniform(100, d, seed=rng)
+        clocks = np.sort(rng.uniform(0, 5, 3))
+        for clock, x in zip(clocks, at_clocks(head, x0, clocks), strict=True):
+            before, after = (np.tan(np.arccos(np.minimum(1, np.abs(y @ found.basis[0])))) for y in (x0, x))
+            # arccos near 1 costs half the digits.
+            assert (after <= np.exp(-found.gap * clock) * before * (1 + 1e-6) + 1e-7).all()
+
+
+def test_float32_mean_map_on_many_clouds():
+    for seed in range(300):
+        rng = np.random.default_rng([19, seed])
+        d, n = int(rng.integers(2, 9)), int(rng.choice([10, 50, 200, 1000]))
+        B = rng.standard_normal((d, d))
+        head = fl.Attention.from_matrices(B / np.linalg.norm(B, 2), np.eye(d), 1e5)
+        x = fl.sample.uniform(n, d, seed=rng).astype(np.float32)
+        wide = x.astype(np.float64)
+        logits = 1e5 * (wide @ head.B @ wide.T)
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        exact = shares @ wide / shares.sum(1, keepdims=True)
+        bound = FLOAT32_LOW_D if d <= 4 else FLOAT32_MIDDLE_D
+        assert np.linalg.norm(fl.mean_map(head, x) - exact, axis=1).max() <= bound
+
+
+def test_ten_kills_at_random_moments(tmp_path, monkeypatch):
+    """Whatever the moment, the run ends with the bytes of one that was never killed."""
+    monkeypatch.setenv("FROSTLINE_CHECKPOINT_SECONDS", "0.02")
+    subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
+    rng = np.random.default_rng(20)
+    for _ in range(10):
+        process = subprocess.Popen(command(tmp_path / "cut"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(1.0, 6.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if (tmp_path / "cut").exists():
+            assert content(tmp_path / "cut") == content(tmp_path / "whole")
+    subprocess.run(command(tmp_path / "cut"), check=True, capture_output=True)
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")

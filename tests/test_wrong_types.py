@@ -1,0 +1,53 @@
+"""Arguments of the wrong type get a sentence too. Run without the tests' type checker, as users run."""
+
+import subprocess
+import sys
+
+CODE = r"""
+import numpy as np, frostline as fl
+from frostline.errors import FrostlineError
+I = [[1.0, 0.0], [0.0, 1.0]]
+head = fl.Attention.from_matrices(I, I, 1.0)
+calls = {
+    "beta as text": lambda: fl.Attention.from_matrices(I, I, "cold"),
+    "beta as None": lambda: fl.Attention.from_matrices(I, I, None),
+    "B as text": lambda: fl.Attention.from_matrices("B", I, 1.0),
+    "B as None": lambda: fl.Attention.from_matrices(None, I, 1.0),
+    "ragged V": lambda: fl.Attention.from_matrices(I, [[1.0], [1.0, 2.0]], 1.0),
+    "heads as a number": lambda: fl.simulate(7, I, until=1.0),
+    "heads as text": lambda: fl.limit("head"),
+    "a layer of numbers": lambda: fl.simulate([[1, 2]], I, until=1.0),
+    "tokens as None": lambda: fl.simulate(head, None, until=1.0),
+    "until as text": lambda: fl.simulate(head, I, until="soon"),
+    "save_at as text": lambda: fl.simulate(head, I, until=1.0, save_at="now"),
+    "weights as text": lambda: fl.simulate(head, I, until=1.0, weights="equal"),
+    "engine as number": lambda: fl.simulate(head, I, until=1.0, engine=3),
+    "step as text": lambda: fl.simulate(head, I, until=1.0, stepper=fl.Euler("small")),
+    "stepper as text": lambda: fl.simulate(head, I, until=1.0, stepper="euler"),
+    "max_steps as text": lambda: fl.simulate(head, I, until=1.0, max_steps="many"),
+    "times as text": lambda: fl.zero_temperature(head, I, times="now"),
+    "tolerance as text": lambda: fl.limit(head, tolerance="tight"),
+    "path tolerance as text": lambda: fl.zero_temperature(head, I, times=[1.0], tolerance="tight"),
+    "map tolerance as text": lambda: fl.mean_map(head, I, tolerance="tight"),
+    "a stack for the mean map": lambda: fl.mean_map([head], I),
+    "n as text": lambda: fl.sample.uniform("ten", 3, seed=0),
+    "n as float": lambda: fl.sample.uniform(2.5, 3, seed=0),
+    "angle as text": lambda: fl.sample.caps(5, [0, 1], "wide", seed=0),
+    "concentration as text": lambda: fl.sample.vmf(5, [0, 1], "high", seed=0),
+    "path as number": lambda: fl.load_run(3),
+}
+for name, call in calls.items():
+    try:
+        call()
+    except FrostlineError as error:
+        assert str(error).strip(), name
+    except Exception as error:
+        print(f"{name}: {type(error).__name__}: {error}")
+    else:
+        print(f"{name}: nothing was raised")
+"""
+
+
+def test_wrong_types_get_a_sentence():
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
