@@ -208,8 +208,11 @@ def _rings(ax: Axes, few: np.ndarray) -> None:
     """The distinct limits, as open rings when they are few, as small dots along a curve when they are many."""
     if len(few) <= MOST_RINGS:
         ax.scatter(few[:, 0], few[:, 1], s=150, facecolors="none", edgecolors=INK, lw=1.4, zorder=4, clip_on=False)
-    else:
-        ax.scatter(few[:, 0], few[:, 1], s=1.5, color=INK, alpha=0.5, lw=0, zorder=4, rasterized=True)
+        return
+    # On the rim the tokens would lie under them: draw them just outside.
+    rim = np.linalg.norm(few, axis=1).min() > 0.999
+    place = few * (1.06 if rim else 1.0)
+    ax.scatter(place[:, 0], place[:, 1], s=1.5, color=INK, alpha=0.5, lw=0, zorder=1.5, rasterized=True)
 
 
 def _headline(run: Trajectory, found: Limit | None) -> str:
@@ -225,7 +228,7 @@ def _explain(d: int, found: Limit | None, marks: int, thin: int) -> str:
     how = {2: "The circle.", 3: "Orthographic view; tokens on the far side are pale."}
     words = [how.get(d, f"Shadow of S^{d - 1} on a plane: tokens inside the disc have other components.")]
     if marks:
-        sign = "Rings" if marks <= MOST_RINGS else "Black dots"
+        sign = "Rings" if marks <= MOST_RINGS else "Small black dots"
         words.append(f"{sign}: the predicted zero-temperature limit; colour: the limit a token is sent to.")
     else:
         words.append(f"Colour: where a token began{'' if found is None else ' (no limit here)'}.")
