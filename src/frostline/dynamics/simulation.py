@@ -192,20 +192,22 @@ class _Run:
 
     def go(self, until: float, x0: Array, max_steps: int, watch: Watcher | None, resume: Resume | None) -> Trajectory:
         frames: list[Tensor] = [self.x] if self.saves[0] == 0 else []
-        done, resting, status = 0, -1, "finished"
+        done, status = 0, "finished"
+        # At rest in this layer under steps up to this size: the map is deterministic, so every such step would return
+        # the same bits again (a longer one might not).
+        resting, calm = -1, 0.0
         if resume is not None:
             done, self.x, frames = resume.steps, resume.tokens, list(resume.frames)
         for layer, h, time, save in islice(self.plan.steps(), done, None):
             if done >= max_steps:
                 status = "step limit"
                 break
-            # At rest in this layer: the map is deterministic, so every later step would return the same bits.
-            if resting != layer:
+            if resting != layer or h > calm:
                 moved = self.stepper.advance(self.fields[layer], self.x, h)
                 if not bool(torch.isfinite(moved).all()):
                     status = "diverged"
                     break
-                resting = layer if torch.equal(moved, self.x) else -1
+                resting, calm = (layer, h) if torch.equal(moved, self.x) else (-1, 0.0)
                 self.x = moved
             done += 1
             if save:
