@@ -1,0 +1,87 @@
+"""How fast tokens reach their zero-temperature limit, in the clock τ and in time t (THEORY section 5)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from frostline.arrays import as_number
+from frostline.attention import Attention, Heads, as_one_layer, is_plain
+from frostline.errors import BadParameter, NoLimit
+from frostline.theory.limits import Limit, limit
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Exponents of the convergence to the limit: distances fall like e^{−rate·τ} or e^{−rate·t}.
+
+    p               order of the Wasserstein distance W_p
+    token_in_clock  a single token's angle, in τ: the gap g
+    in_clock        W_p in τ: g·min(1, m/p) (THEORY eq. 9); times τ^{1/p} when ``logarithm``
+    token           a single token's angle, in t: at least g/σ_max
+    guaranteed      W_p in t: at least this, g·min(1, m/p)/σ_max
+    at_most         W_p in t: no more than this, with σ_min in place of σ_max (infinite when B is rank-deficient)
+    exact           W_p in t where a closed form is known (d = 2, m = 1, symmetric A), else None
+    status          "proven" for normal A, "asymptotic" otherwise: then transients may come first (THEORY eq. 8′)
+    """
+
+    p: float
+    token_in_clock: float
+    in_clock: float
+    logarithm: bool
+    token: float
+    guaranteed: float
+    at_most: float
+    exact: float | None
+    status: str
+
+
+def rates(heads: Heads, *, p: float = 2.0) -> Rates:
+    """The rates of one plain head whose limit is points or a subspace.
+
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=100.0)
+    >>> r = rates(head, p=2)
+    >>> r.in_clock, r.guaranteed, r.exact
+    (0.25, 0.25, 0.5)
+    """
+    if not (1 <= as_number(p, "p") < np.inf):
+        raise BadParameter(f"p is {p}; the order of a Wasserstein distance is finite and ≥ 1.")
+    layer = as_one_layer(heads, "rates")
+    if not is_plain(layer):
+        raise BadParameter("several heads or a key bias have no spectrum that gives rates; measure them from a run.")
+    found = limit(heads)
+    if found.kind not in ("points", "subspace") or found.gap is None or found.dimension is None:
+        raise NoLimit(f"exponential rates need a limit of kind points or subspace; this one is {found.kind}.")
+    head = layer[0]
+    sigma = head.singular_values
+    factor = min(1.0, found.dimension / p)
+    in_clock = found.gap * factor
+    return Rates(
+        p=float(p),
+        token_in_clock=found.gap,
+        in_clock=in_clock,
+        logarithm=found.dimension == p,
+        token=found.gap / sigma[0] if sigma[0] > 0 else np.inf,
+        guaranteed=in_clock / sigma[0] if sigma[0] > 0 else np.inf,
+        at_most=in_clock / sigma[-1] if sigma[-1] > 0 else np.inf,
+        exact=_exact(head, found, p),
+        status="proven" if is_normal(head.matrices.A) else "asymptotic",
+    )
+
+
+def is_normal(A: np.ndarray) -> bool:
+    """AAᵀ = AᵀA up to rounding."""
+    size = np.linalg.norm(A, 2) ** 2
+    return bool(np.linalg.norm(A @ A.T - A.T @ A, 2) <= 1e-12 * size)
+
+
+def _exact(head: Attention, found: Limit, p: float) -> float | None:
+    """d = 2, m = 1, symmetric A: arrivals at e₁ against departures from e₂, min(g/|Bᵀe₁|, g/(p|Bᵀe₂|))."""
+    A, B = head.matrices.A, head.matrices.B
+    if head.dimension != 2 or found.dimension != 1 or found.gap is None or not np.allclose(A, A.T, atol=1e-12):
+        return None
+    e1 = np.asarray(found.basis, dtype=np.float64)[0]
+    e2 = np.array([-e1[1], e1[0]])
+    arriving, leaving = np.linalg.norm(B.T @ e1), np.linalg.norm(B.T @ e2)
+    return float(
+        min(found.gap / arriving if arriving > 0 else np.inf, found.gap / (p * leaving) if leaving > 0 else np.inf)
+    )
