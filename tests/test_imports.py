@@ -15,7 +15,8 @@ ROWS = [
     {"errors", "arrays", "sphere", "sample", "attention"},
     {"theory"},
     {"dynamics", "transport"},
-    {"spec", "plot", "store"},
+    {"spec", "plot"},
+    {"store"},
     {"recording"},
     {"cli", "__main__", "__init__"},
 ]

@@ -34,7 +34,7 @@ def test_without_a_limit_there_are_no_rings():
 
 
 def test_large_clouds_are_thinned_and_the_figure_says_so():
-    axes = fl.plot.tokens(run_in(3, n=9000, max_steps=1))
+    axes = fl.plot.tokens(run_in(3, n=9000, max_steps=1, stepper=fl.Euler(0.1)))
     assert len(axes[0].collections[0].get_offsets()) + len(axes[0].collections[1].get_offsets()) == 3000
     assert "Every 3th token" in axes[0].figure.texts[-1].get_text()
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_drawn_gets_a_sentence(two_clusters):
         fl.plot.tokens(fl.simulate(two_clusters, x0.reshape(2, 3, 3), until=0.1))
     with pytest.raises(BadParameter, match="stack"):
         fl.plot.distance(fl.simulate([two_clusters, two_clusters], x0, until=0.1))
-    empty = fl.simulate(two_clusters, x0, until=1.0, max_steps=1)
+    empty = fl.simulate(two_clusters, x0, until=1.0, max_steps=1, stepper=fl.Euler(0.1))
     with pytest.raises(BadRun, match="kept no times"):
         fl.plot.tokens(empty)
     with pytest.raises(BadRun, match="kept no times"):

@@ -16,6 +16,7 @@ import torch
 import frostline as fl
 from frostline import spec as specs
 from frostline import store
+from frostline.dynamics.walking import Progress
 from frostline.errors import BadRun, BadSpec
 from frostline.recording import record
 
@@ -89,7 +90,7 @@ def test_a_folder_that_is_not_ours_is_never_touched(tmp_path):
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
 
 
-@pytest.mark.parametrize("kind", ["weights", "no limit", "stack", "heads", "float32", "d2", "d5", "rk4"])
+@pytest.mark.parametrize("kind", ["weights", "no limit", "stack", "heads", "float32", "d2", "d5", "rk4", "adaptive"])
 def test_every_kind_of_run_is_recorded(tmp_path, kind):
     head = {"B": [1.0, 0.5, 0.2]}
     changes = {
@@ -101,6 +102,7 @@ def test_every_kind_of_run_is_recorded(tmp_path, kind):
         "d2": {"dimension": 2, "B": [1.0, 0.5]},
         "d5": {"dimension": 5, "B": [1.0, 1.0, 0.2, 0.1, 0.0]},
         "rk4": {"stepper": "rk4"},
+        "adaptive": {"step": None, "tolerance": 1e-7},
     }[kind]
     table = {
         key: value for key, value in (PLAIN | {"out": str(tmp_path / "run")} | changes).items() if value is not None
@@ -175,7 +177,7 @@ def test_two_processes_do_not_write_the_same_run(tmp_path):
 
 def test_an_unfinished_run_of_another_spec_is_not_mixed_in(tmp_path):
     with store.Partial(tmp_path / "run", "somebody else's", force=False) as partial:
-        partial.checkpoint(3, 0, torch.eye(3), [])
+        partial.checkpoint(Progress(3, 0.3, 2.0, torch.eye(3), (), 0.1, 3), 0, [])
     with pytest.raises(BadRun, match="unfinished run of another spec"):
         record(spec(tmp_path / "run"))
     assert record(spec(tmp_path / "run"), force=True).summary["status"] == "finished"

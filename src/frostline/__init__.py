@@ -18,6 +18,7 @@ _HOMES = {
     "Trajectory": "frostline.dynamics.simulation",
     "Euler": "frostline.dynamics.steppers",
     "RK4": "frostline.dynamics.steppers",
+    "Adaptive": "frostline.dynamics.steppers",
     "load_run": "frostline.store",
 }
 _MODULES = ("sample", "sphere", "errors", "plot")
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from frostline.attention import Attention, Factored
     from frostline.dynamics.mean_map import mean_map
     from frostline.dynamics.simulation import Trajectory, simulate
-    from frostline.dynamics.steppers import RK4, Euler
+    from frostline.dynamics.steppers import RK4, Adaptive, Euler
     from frostline.store import load_run
     from frostline.theory.flow import zero_temperature
     from frostline.theory.limits import limit

@@ -16,8 +16,8 @@ from frostline import __version__, plot, store
 from frostline import spec as specs
 from frostline.arrays import as_positive, as_times
 from frostline.attention import Attention
-from frostline.dynamics.simulation import Progress, Trajectory, simulate
-from frostline.dynamics.steppers import STEPPERS
+from frostline.dynamics.simulation import Trajectory, simulate
+from frostline.dynamics.walking import Progress
 from frostline.errors import BadParameter, BadSpec, NoLimit
 from frostline.theory.limits import Limit, limit
 from frostline.transport.index import index_coupling
@@ -79,7 +79,7 @@ def _record(
             x0,
             until=spec.until,
             weights=weights,
-            stepper=STEPPERS[spec.stepper](spec.step),
+            stepper=specs.build_stepper(spec),
             save_at=saves,
             engine=spec.engine,
             max_steps=spec.max_steps,
@@ -162,11 +162,12 @@ class _Keeper:
         self._measure(0.0, x0)
 
     def __call__(self, progress: Progress) -> None:
-        if progress.saved:
-            self.partial.keep_frame(self.frames, progress.tokens)
+        for frame in progress.frames:
+            self.partial.keep_frame(self.frames, frame)
             self.frames += 1
-        stride = max(1, progress.total_steps // CURVE_POINTS)
-        if progress.steps % stride == 0 or progress.steps == progress.total_steps:
+        # At most so many points however many steps there are; where the last one was decides, so a resumed run agrees.
+        before = self.curve[-1][0] if self.curve else 0.0
+        if progress.time - before >= progress.until / CURVE_POINTS or progress.time == progress.until:
             self._measure(progress.time, progress.tokens)
         self.last = progress
         if time.monotonic() - self.written > CHECKPOINT_SECONDS:
@@ -176,7 +177,7 @@ class _Keeper:
 
     def write_checkpoint(self) -> None:
         if self.last is not None:
-            self.partial.checkpoint(self.last.steps, self.frames, self.last.tokens, self.curve)
+            self.partial.checkpoint(self.last, self.frames, self.curve)
             self.written = time.monotonic()
 
     def _measure(self, t: float, tokens: torch.Tensor) -> None:
@@ -193,6 +194,7 @@ def _summary(spec: specs.Spec, run: Trajectory, target: Target, curve: list[tupl
         "message": run.message,
         "until": run.until,
         "steps": run.steps,
+        "evaluations": run.evaluations,
         "tokens": int(run.tokens.shape[-2]),
         "dimension": int(run.tokens.shape[-1]),
         "times": run.times,

@@ -1,6 +1,7 @@
 """Specs as users write them (TOML): typed, with readable errors, and built into heads and tokens."""
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -9,22 +10,31 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
+import torch
 
 from frostline import sample
 from frostline.attention import Attention
+from frostline.dynamics.steppers import RK4, Adaptive, Euler, Stepper
 from frostline.errors import BadSpec
+from frostline.sphere import OFF_SPHERE
+
+CHOICES = {
+    "stepper": ("adaptive", "euler", "rk4"),
+    "distribution": ("uniform", "vmf", "caps", "mixture", "nodes", "file"),
+    "dtype": ("float64", "float32"),
+}
 
 Matrix: TypeAlias = str | list[float | list[float]]
 """Rows; or one list, the diagonal; or "identity"; or the path of a .npy file."""
 
 
 class HeadSpec(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """One head: B, or Q and K; V; beta; key_bias."""
+    """One head: B, or Q and K; V, beta and key_bias, which heads inherit from their layer and layers from the run."""
 
     B: Matrix | None = None
     Q: Matrix | None = None
     K: Matrix | None = None
-    V: Matrix = "identity"
+    V: Matrix | None = None
     beta: float | None = None
     key_bias: list[float] | None = None
 
@@ -68,7 +78,8 @@ class Spec(LayerSpec, forbid_unknown_fields=True, kw_only=True):
     layers: list[LayerSpec] | None = None
     until: float | None = None
     step: float | None = None
-    stepper: Literal["euler", "rk4"] = "euler"
+    stepper: Literal["adaptive", "euler", "rk4"] | None = None
+    tolerance: float | None = None
     save_at: list[float] | None = None
     seed: int = 0
     dtype: Literal["float64", "float32"] = "float64"
@@ -98,13 +109,20 @@ def parse(table: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, 
             if name == "tokens" and isinstance(merged.get("tokens"), dict):
                 merged["tokens"] = {**merged["tokens"], "count": value}
             else:
-                merged[name] = value
+                merged = {**_without_own(merged, name), name: value}
     _check_keys(merged, Spec, source)
     try:
         spec = msgspec.convert(merged, Spec)
     except msgspec.ValidationError as error:
         raise BadSpec(f"{source}: {_readable(error)}") from None
     return spec
+
+
+def _without_own(value: Any, name: str) -> Any:
+    """The table without the key, at any depth: a flag overrides what single heads and layers say, too."""
+    if isinstance(value, dict):
+        return {key: _without_own(item, name) for key, item in value.items() if key != name}
+    return [_without_own(item, name) for item in value] if isinstance(value, list) else value
 
 
 def to_table(spec: Spec) -> dict[str, Any]:
@@ -127,6 +145,8 @@ def build_heads(spec: Spec) -> list[list[Attention]]:
     if spec.layers is not None and (spec.heads is not None or spec.B is not None or spec.Q is not None):
         raise BadSpec("the spec gives layers beside heads, B or Q; put all matrices under [[layers]].")
     layers: list[LayerSpec] = spec.layers if spec.layers is not None else [spec]
+    if not layers or any(layer.heads == [] for layer in layers):
+        raise BadSpec("the spec has an empty list of layers or heads; give at least one.")
     found = []
     for number, layer in enumerate(layers):
         where = f"layers[{number}]" if spec.layers is not None else "the spec"
@@ -144,13 +164,27 @@ def token_count(spec: Spec) -> int:
     return spec.tokens if isinstance(spec.tokens, int) else spec.tokens.count or 0
 
 
+def build_stepper(spec: Spec) -> Stepper:
+    """The stepper: what is named; else Euler when a step is given, the adaptive method when none is."""
+    name = spec.stepper or ("adaptive" if spec.step is None else "euler")
+    if name == "adaptive":
+        return Adaptive(**({} if spec.tolerance is None else {"tolerance": spec.tolerance}), step=spec.step)
+    if spec.tolerance is not None:
+        raise BadSpec(f"tolerance goes with the adaptive stepper, not with {name}; leave one of them out.")
+    return Euler(spec.step) if name == "euler" else RK4(spec.step)
+
+
 def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
     """Initial tokens (n, d) and their weights (None when equal)."""
     tokens = spec.tokens if isinstance(spec.tokens, TokensSpec) else TokensSpec(count=spec.tokens)
     if tokens.distribution == "file":
         if tokens.path is None:
             raise BadSpec('tokens.distribution = "file" needs tokens.path, a .npy file of unit vectors (n, d).')
-        return _load(tokens.path), None
+        if tokens.count is not None or tokens.antipodal:
+            raise BadSpec("tokens from a file are taken as they are; leave count (--tokens) and antipodal out.")
+        return _load_tokens(tokens.path), None
+    if spec.seed < 0:
+        raise BadSpec(f"seed is {spec.seed}; it must be ≥ 0.")
     if tokens.count is None:
         raise BadSpec("tokens.count is missing; say how many tokens.")
     if tokens.antipodal and tokens.count % 2:
@@ -191,15 +225,19 @@ def _drawing(part: TokensSpec | ComponentSpec, dimension: int) -> Callable[[int,
 
 def _build_head(head: HeadSpec, layer: HeadSpec, spec: Spec, where: str) -> Attention:
     d = spec.dimension
-    beta = next((value for value in (head.beta, layer.beta, spec.beta) if value is not None), None)
+
+    def inherited(name: str, default: Any = None) -> Any:
+        return next((v for v in (getattr(part, name) for part in (head, layer, spec)) if v is not None), default)
+
+    beta, bias = inherited("beta"), inherited("key_bias")
     if beta is None:
         raise BadSpec(f"{where} has no beta; give one, for example beta = 100.0.")
-    V = _matrix(head.V, d, f"V of {where}")
+    V = _matrix(inherited("V", "identity"), d, f"V of {where}")
     if head.B is not None and head.Q is None and head.K is None:
-        found = Attention.from_matrices(_matrix(head.B, d, f"B of {where}"), V, beta, key_bias=head.key_bias)
+        found = Attention.from_matrices(_matrix(head.B, d, f"B of {where}"), V, beta, key_bias=bias)
     elif head.B is None and head.Q is not None and head.K is not None:
         Q, K = _matrix(head.Q, d, f"Q of {where}"), _matrix(head.K, d, f"K of {where}")
-        found = Attention(Q, K, V, beta, key_bias=head.key_bias)
+        found = Attention(Q, K, V, beta, key_bias=bias)
     else:
         raise BadSpec(f"{where} needs either B or both Q and K.")
     return found
@@ -247,9 +285,19 @@ def _open(path: str) -> bytes:
 def _load(path: str) -> np.ndarray:
     _open(path)
     try:
-        return np.asarray(np.load(path, allow_pickle=False))
+        found = np.asarray(np.load(path, allow_pickle=False))
     except (ValueError, EOFError, OSError) as error:
         raise BadSpec(f"{path!r} is not a readable .npy array of numbers: {error}.") from None
+    if found.dtype.kind not in "fiu" or found.ndim != 2:
+        raise BadSpec(f"{path!r} holds {found.dtype} of shape {found.shape}; a matrix of real numbers is needed.")
+    return found.astype(np.float64)
+
+
+def _load_tokens(path: str) -> np.ndarray:
+    """Unit vectors from a file; float32 ones are unit only to 1e-7 and are made so exactly."""
+    found = _load(path)
+    size = np.linalg.norm(found, axis=1, keepdims=True)
+    return found / size if (np.abs(size - 1) <= OFF_SPHERE[torch.float32]).all() else found
 
 
 def _files(value: Any) -> set[str]:
@@ -283,8 +331,21 @@ def _check_keys(table: Mapping[str, Any], struct: type[msgspec.Struct], source: 
 
 
 def _readable(error: msgspec.ValidationError) -> str:
-    message = str(error)
-    text, _, path = message.partition(" - at `$")
+    text, _, path = str(error).partition(" - at `$")
     path = path.rstrip("`").lstrip(".")
-    text = text[0].lower() + text[1:].replace("`", "'")
-    return f"{path}: {text}." if path else f"{text}."
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", text)
+    if missing:
+        return f"{path + '.' if path else ''}{missing[1]} is missing."
+    if text.startswith("Invalid enum value"):
+        choices = ", ".join(CHOICES.get(path.split(".")[-1], ()))
+        return f"{path}: {text.split()[-1].strip(chr(96))} is not known; there are: {choices}."
+    for theirs, ours in (
+        ("| null", ""),
+        ("object", "a table"),
+        ("array", "a list"),
+        ("str", "text"),
+        ("int", "a whole number"),
+    ):
+        text = re.sub(rf"(?<=[`| ]){re.escape(theirs)}(?=[`| ,]|$)", ours, text)
+    text = re.sub(r"\bfloat\b", "a number", text).replace("`", "").replace(" |", " or").replace("  ", " ")
+    return f"{path}: {text[0].lower() + text[1:].rstrip()}."

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from frostline import spec as specs
 from frostline.attention import as_layers
-from frostline.dynamics.simulation import STATUSES, Resume, Trajectory
-from frostline.dynamics.steppers import STEPPERS
+from frostline.dynamics.simulation import STATUSES, Trajectory
+from frostline.dynamics.walking import Progress, Resume
 from frostline.errors import BadRun, FrostlineError
 
 SPEC, ARRAYS, SUMMARY, PROVENANCE = "spec.toml", "arrays.safetensors", "summary.json", "provenance.json"
@@ -87,10 +87,17 @@ class Partial:
     def keep_frame(self, number: int, tokens: Tensor) -> None:
         write_atomically(self.folder / "frames" / f"{number:06d}.safetensors", save({"tokens": tokens.contiguous()}))
 
-    def checkpoint(self, steps: int, frames: int, tokens: Tensor, curve: Sequence[tuple[float, float]]) -> None:
+    def checkpoint(self, progress: Progress, frames: int, curve: Sequence[tuple[float, float]]) -> None:
         """Everything needed to go on from here; written so that a crash leaves this one or the one before."""
-        arrays = {"tokens": tokens.contiguous(), "curve": torch.tensor(list(curve), dtype=torch.float64).reshape(-1, 2)}
-        numbers = {"steps": str(steps), "frames": str(frames)}
+        points = torch.tensor(list(curve), dtype=torch.float64).reshape(-1, 2)
+        arrays = {"tokens": progress.tokens.contiguous(), "curve": points}
+        numbers = {
+            "steps": str(progress.steps),
+            "time": progress.time.hex(),
+            "next_step": progress.next_step.hex(),
+            "evaluations": str(progress.evaluations),
+            "frames": str(frames),
+        }
         write_atomically(self.folder / "checkpoint.safetensors", save(arrays, metadata=numbers))
 
     def resume(self, device: torch.device) -> tuple[Resume, list[tuple[float, float]]] | None:
@@ -102,7 +109,15 @@ class Partial:
                 for number in range(int(metadata["frames"]))
             )
             curve = [(float(t), float(w)) for t, w in arrays["curve"]]
-            return Resume(int(metadata["steps"]), arrays["tokens"].to(device), frames), curve
+            state = Resume(
+                steps=int(metadata["steps"]),
+                time=float.fromhex(metadata["time"]),
+                next_step=float.fromhex(metadata["next_step"]),
+                evaluations=int(metadata["evaluations"]),
+                tokens=arrays["tokens"].to(device),
+                frames=frames,
+            )
+            return state, curve
         except (OSError, SafetensorError, KeyError, ValueError):
             return None
 
@@ -158,15 +173,16 @@ def load_run(path: str | Path) -> Trajectory:
         status=summary["status"],
         layers=as_layers(specs.build_heads(spec)),
         initial=arrays["initial"].numpy(),
-        stepper=STEPPERS[spec.stepper](spec.step),
+        stepper=specs.build_stepper(spec),
         until=summary["until"],
         steps=summary["steps"],
+        evaluations=summary["evaluations"],
     )
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """summary.json of a run directory."""
-    summary = _read_json(folder, SUMMARY, ("status", "steps", "until"))
+    summary = _read_json(folder, SUMMARY, ("status", "steps", "until", "evaluations"))
     if summary["status"] not in STATUSES:
         raise BadRun(f"{folder / SUMMARY} has the unknown status {summary['status']!r}.")
     return summary

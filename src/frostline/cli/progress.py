@@ -20,7 +20,7 @@ def bar(title: str, *, shown: bool = True) -> Iterator[Callable[[Any], None] | N
         task = progress.add_task(title, total=None, where="")
 
         def report(state: Any) -> None:
-            where = f"step {state.steps}/{state.total_steps}, t = {state.time:.4g}"
-            progress.update(task, completed=state.steps, total=state.total_steps, where=where)
+            where = f"step {state.steps}, t = {state.time:.4g}"
+            progress.update(task, completed=state.time, total=state.until, where=where)
 
         yield report

@@ -84,8 +84,8 @@ class Limit:
             text += f" One turn takes t = {self.period:.6g}."
         if self.gap is not None and np.isfinite(self.gap):
             text += f" The gap below the leading eigenvalue is {self.gap:.4g}, {_resolved(self.resolution)}."
-        elif self.gap is not None:
-            text += " Nothing lies below the leading eigenvalue: tokens do not contract."
+        elif self.gap is not None and self.kind == "subspace":
+            text += " Nothing lies below the leading eigenvalue: tokens stay where they are."
         if self.in_kernel:
             text += " The dominant eigenspace lies in ker Bᵀ: in time t the paths end early, at finite times."
         return text[0].upper() + text[1:]
@@ -171,7 +171,7 @@ def _classified(head: Attention, found: Dominant) -> Limit:
         basis=rows,
         leading=leading,
         gap=gap,
-        rate=gap / sigma if sigma > 0 and kind != "defective" else None,
+        rate=gap / sigma if sigma > 0 and kind in ("points", "subspace") else None,
         tolerance=found.tolerance,
         in_kernel=bool(np.linalg.norm(B.T @ basis, 2) <= BACKWARD_ERROR * np.finfo(float).eps * sigma),
         plane=rows if kind == "rotation" else None,
@@ -187,8 +187,9 @@ def _nilpotent_powers(found: Dominant) -> tuple[list[Float[np.ndarray, "m m"]], 
     size = float(np.linalg.norm(nilpotent, 2))
     spread = float(np.abs(found.eigenvalues - found.eigenvalues.mean()).max())
     powers = [np.eye(len(found.block))]
-    # Rounding that spreads the eigenvalue by r leaves N^k ≈ r·‖N‖^{k−1} where it should vanish.
-    noise = 4 * max(found.tolerance, spread)
+    # N itself is rounding when it is no larger than that, or than how far rounding has spread the eigenvalue; of N^k,
+    # k ≥ 2, rounding that spreads the eigenvalue by r leaves r·‖N‖^{k−1} where it should vanish.
+    noise = 10 * max(found.rounding, spread)
     while size > noise and len(powers) < len(found.block):
         following = powers[-1] @ nilpotent
         if not np.linalg.norm(following, 2) > noise * size ** (len(powers) - 1):

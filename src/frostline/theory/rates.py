@@ -52,7 +52,7 @@ def rates(heads: Heads, *, p: float = 2.0) -> Rates:
     if found.kind not in ("points", "subspace") or found.gap is None or found.dimension is None:
         raise NoLimit(f"exponential rates need a limit of kind points or subspace; this one is {found.kind}.")
     head = layer[0]
-    sigma = head.singular_values
+    sigma = [float(value) for value in head.singular_values]
     factor = min(1.0, found.dimension / p)
     in_clock = found.gap * factor
     return Rates(

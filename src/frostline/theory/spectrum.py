@@ -8,7 +8,7 @@ s) and still resolves a gap of 1e-12 in a symmetric matrix (s = 1).
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Complex, Float
+from jaxtyping import Bool, Complex, Float
 from scipy import linalg
 
 # The relative error assumed in A, in units of machine epsilon: room for how A was formed (a product, a similarity).
@@ -30,19 +30,39 @@ class Dominant:
     """The largest real part below the group; −inf when the group is everything."""
     tolerance: float
     """Eigenvalues at least this close (absolute) were taken to be at μ."""
+    rounding: float
+    """Entries of ``block`` this small may be rounding."""
 
 
 def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | None) -> Dominant:
     """The dominant group of A. ``tolerance`` (relative to ‖A‖) replaces the automatic rule."""
+    # In units of ‖A‖, to the power of two below it: exact, and safe from over- and underflow.
+    largest = float(np.abs(A).max())
+    size = 2.0 ** np.floor(np.log2(largest)) if largest > 0 else 1.0
+    found = _dominant(A / size, epsilon, tolerance)
+    return Dominant(
+        mu=found.mu * size,
+        eigenvalues=found.eigenvalues * size,
+        basis=found.basis,
+        block=found.block * size,
+        projector=found.projector,
+        next_real=found.next_real * size,
+        tolerance=found.tolerance * size,
+        rounding=found.rounding * size,
+    )
+
+
+def _dominant(A: Float[np.ndarray, "d d"], epsilon: float, tolerance: float | None) -> Dominant:
     values, left, right = linalg.eig(A, left=True, right=True)
     size = float(np.linalg.norm(A, 2)) or 1.0
     distance = values.real.max() - values.real
     if tolerance is None:
         radius = _radii(distance / size, left, right, epsilon) * size
+        inside = _closed(values, distance <= radius, radius)
     else:
         radius = np.full(len(A), tolerance * size)
-    inside = distance <= radius
-    used = float(radius[inside].max())
+        inside = distance <= radius
+    used = float(max(radius[inside].max(), distance[inside].max()))
     # The Schur form must cut at the same place: halfway into the gap under the group.
     outside = values.real[~inside]
     next_real = float(outside.max()) if outside.size else -np.inf
@@ -56,8 +76,24 @@ def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | 
         X = linalg.solve_sylvester(block, -schur[m:, m:], -schur[:m, m:])
         projector = projector - basis[:, :m] @ X @ basis[:, m:].T
     group = linalg.eigvals(block)
+    rounding = BACKWARD_ERROR * epsilon * size * float(np.linalg.norm(projector, 2))
     # The mean of a group is far better determined than its members (a Jordan block spreads them by η^{1/k}).
-    return Dominant(float(np.trace(block)) / m, group, basis[:, :m], block, projector, next_real, used)
+    return Dominant(float(np.trace(block)) / m, group, basis[:, :m], block, projector, next_real, used, rounding)
+
+
+def _closed(
+    values: Complex[np.ndarray, "d"], inside: Bool[np.ndarray, "d"], radius: Float[np.ndarray, "d"]
+) -> Bool[np.ndarray, "d"]:
+    """The group, with every eigenvalue that lies among the split ones of a Jordan block.
+
+    A simple eigenvalue beside a Jordan block of the same value is well-conditioned, so it alone would stay outside,
+    although the block's eigenvalues have been scattered all around it.
+    """
+    lead = values[np.argmax(values.real)]
+    cluster = inside & (np.abs(values - lead) <= 2 * radius.max())
+    centre = values[cluster].mean()
+    spread = np.abs(values[cluster] - centre).max()
+    return inside | (np.abs(values - centre) <= 2 * spread)
 
 
 def _radii(

@@ -20,6 +20,8 @@ def index_coupling(x: Array, y: Array, *, p: float = 2.0, weights: Array | None 
             f"index coupling pairs tokens one by one: {tuple(left.shape)} does not match {tuple(right.shape)}."
         )
     n = left.shape[-2]
-    shares = torch.full((n,), 1 / n) if weights is None else torch.from_numpy(as_weights(weights, n))
+    shares = (
+        torch.full((n,), 1 / n, dtype=torch.float64) if weights is None else torch.from_numpy(as_weights(weights, n))
+    )
     chords = torch.linalg.vector_norm(left - right.to(left), dim=-1)
     return ((shares.to(left) * chords**p).sum(-1) ** (1 / p)).cpu().numpy()
