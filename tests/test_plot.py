@@ -33,10 +33,24 @@ def test_without_a_limit_there_are_no_rings():
     assert len(ax.collections) == 2
 
 
+def test_tokens_without_a_limit_are_grey_and_the_others_keep_their_colours(two_clusters):
+    x0 = np.array([[0.6, 0.8, 0], [-0.6, 0.8, 0], [0, 1.0, 0]])
+    ax = fl.plot.tokens(fl.simulate(two_clusters, x0, until=0.1, save_at=[0]))[0]
+    colours = np.concatenate([c.get_facecolors() for c in ax.collections[:2]])
+    assert len(np.unique(colours[:, :3], axis=0)) == 3
+
+
+def test_what_is_not_a_run_gets_a_sentence(two_clusters):
+    path = fl.zero_temperature(two_clusters, np.eye(3), times=[1.0])
+    for draw in (fl.plot.tokens, fl.plot.distance):
+        with pytest.raises((BadParameter, TypeError), match="Trajectory"):
+            draw(path)
+
+
 def test_large_clouds_are_thinned_and_the_figure_says_so():
     axes = fl.plot.tokens(run_in(3, n=9000, max_steps=1, stepper=fl.Euler(0.1)))
     assert len(axes[0].collections[0].get_offsets()) + len(axes[0].collections[1].get_offsets()) == 3000
-    assert "Every 3th token" in axes[0].figure.texts[-1].get_text()
+    assert "One token in 3" in axes[0].figure.texts[-1].get_text()
 
 
 def test_distance_draws_the_index_coupling():

@@ -73,7 +73,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 def test_another_spec_is_refused_without_force(tmp_path):
     record(spec(tmp_path / "run"))
     before = content(tmp_path / "run", without=())
-    with pytest.raises(BadRun, match=r"finished run of another spec.*--force"):
+    with pytest.raises(BadRun, match=r"holds a run of another spec.*--force"):
         record(spec(tmp_path / "run", beta=30.0))
     assert content(tmp_path / "run", without=()) == before
     record(spec(tmp_path / "run", beta=30.0), force=True)
@@ -167,6 +167,33 @@ def test_control_c_keeps_the_work_and_says_so(tmp_path, monkeypatch):
     assert json.loads(again.stdout)["resumed_at_step"] > 0
 
 
+def test_a_run_directory_needs_no_other_file(tmp_path):
+    np.save(tmp_path / "B.npy", np.diag([1.0, 0.5, 0.2]))
+    done = record(spec(tmp_path / "run", B=str(tmp_path / "B.npy")))
+    np.save(tmp_path / "B.npy", -np.eye(3))
+    assert np.array_equal(fl.load_run(done.folder).layers[0][0].B, np.diag([1.0, 0.5, 0.2]))
+    (tmp_path / "B.npy").unlink()
+    assert np.array_equal(fl.load_run(done.folder).layers[0][0].B, np.diag([1.0, 0.5, 0.2]))
+
+
+def test_looking_does_not_change_the_steps_of_a_stack(tmp_path):
+    layers = [{"B": [1.0, 0.5, 0.2 * k]} for k in range(7)]
+    table = {key: value for key, value in PLAIN.items() if key not in ("B", "step")}
+    done = record(specs.parse(table | {"layers": layers, "stepper": "euler", "out": str(tmp_path / "run")}))
+    assert done.summary["steps"] == 7
+
+
+def test_a_damaged_run_is_run_again(tmp_path):
+    record(spec(tmp_path / "run"))
+    (tmp_path / "run" / "arrays.safetensors").write_bytes(b"gone")
+    assert record(spec(tmp_path / "run")).fresh and fl.load_run(tmp_path / "run").status == "finished"
+
+
+def test_float32_runs_draw_themselves_again(tmp_path):
+    done = record(spec(tmp_path / "run", dtype="float32"))
+    assert len(fl.plot.tokens(fl.load_run(done.folder))) == 5
+
+
 def test_two_processes_do_not_write_the_same_run(tmp_path):
     with (
         store.Partial(tmp_path / "run", specs.identity(spec("run")), force=False),
@@ -240,7 +267,7 @@ class TestDamage:
     def test_missing_and_truncated_files(self, run, name):
         whole = (run / name).read_bytes()
         (run / name).write_bytes(whole[: len(whole) // 2])
-        with pytest.raises((BadRun, BadSpec), match=r"truncated|not TOML|lacks|missing"):
+        with pytest.raises((BadRun, BadSpec), match="truncated"):
             fl.load_run(run)
         (run / name).unlink()
         with pytest.raises((BadRun, BadSpec), match="No such file"):

@@ -39,6 +39,17 @@ def test_heads_and_layers_inherit_beta():
     assert [[h.beta for h in layer] for layer in layers] == [[10.0], [5.0, 5.0]]
 
 
+def test_heads_inherit_value_and_bias_and_a_beta_flag_overrides_them_all(tmp_path):
+    table = PLAIN | {"B": None, "V": [-1.0, -1.0, -1.0], "key_bias": [0.1, 0, 0]}
+    table["layers"] = [{"B": [1.0, 0.5, 0.2]}, {"heads": [{"B": [1.0, 0.5, 0.2], "V": [2.0, 2.0, 2.0], "beta": 5.0}]}]
+    table = {key: value for key, value in table.items() if value is not None}
+    first, second = (layer[0] for layer in specs.build_heads(specs.parse(table)))
+    assert np.array_equal(first.V, -np.eye(3)) and first.key_bias[0] == 0.1
+    assert np.array_equal(second.V, 2 * np.eye(3)) and second.beta == 5.0
+    colder = specs.build_heads(specs.parse(table, {"beta": 1000.0}))
+    assert [head.beta for layer in colder for head in layer] == [1000.0, 1000.0]
+
+
 @pytest.mark.parametrize(
     "tokens",
     [
@@ -102,9 +113,9 @@ def test_flags_override_the_file(tmp_path):
         ({"zzz": 3}, "unknown key 'zzz'; there are: "),
         ({"tokens": {"cuont": 5}}, r"\[tokens\] has the unknown key 'cuont'; did you mean 'count'"),
         ({"heads": [{"Bee": 1}]}, r"\[heads\] has the unknown key 'Bee'"),
-        ({"beta": "cold"}, "beta: expected 'float | null', got 'str'"),
-        ({"tokens": None}, "missing required field 'tokens'"),
-        ({"stepper": "leapfrog"}, "stepper: invalid enum value 'leapfrog'"),
+        ({"beta": "cold"}, "beta: expected a number, got text"),
+        ({"tokens": None}, "tokens is missing"),
+        ({"stepper": "leapfrog"}, r"stepper: 'leapfrog' is not known; there are: adaptive, euler, rk4\."),
         ({"B": "diag"}, "B of the spec is 'diag'; write rows"),
         ({"B": [[1, 0, 0], [0, 1]]}, "rows of lengths"),
         ({"B": [1.0, [2.0]]}, "rows of lengths"),
@@ -120,6 +131,9 @@ def test_flags_override_the_file(tmp_path):
         ({"tokens": {}}, "count is missing"),
         ({"tokens": {"count": 5, "antipodal": True}}, "even"),
         ({"layers": [{"B": [1.0, 1.0, 1.0]}]}, "layers beside"),
+        ({"layers": [], "B": None}, "empty list"),
+        ({"seed": -1}, "seed is -1"),
+        ({"tokens": {"distribution": "file", "path": "x.npy", "count": 3}}, "leave count"),
         ({"heads": [{"B": [1.0, 1.0, 1.0]}]}, "heads beside"),
     ],
 )
@@ -152,6 +166,21 @@ def test_unreadable_files_get_a_sentence(tmp_path):
     (tmp_path / "bad.npy").write_bytes(b"\x93NUMPY\x01\x00garbage")
     with pytest.raises(BadSpec, match=r"not a readable \.npy"):
         build(B=str(tmp_path / "bad.npy"))
+
+
+@pytest.mark.parametrize("bad", [np.eye(3) + 1j, np.ones((2, 3, 3)), np.array([["a"]])])
+def test_files_of_another_kind_get_a_sentence(tmp_path, bad):
+    np.save(tmp_path / "x.npy", bad)
+    with pytest.raises(BadSpec, match="a matrix of real numbers is needed"):
+        build(tokens={"distribution": "file", "path": str(tmp_path / "x.npy")})
+
+
+def test_float32_and_big_endian_files_are_read_as_float64(tmp_path):
+    x = np.array([[0.6, 0.8, 0.0], [1 / 3, 2 / 3, 2 / 3]])
+    for dtype in (np.float32, ">f8"):
+        np.save(tmp_path / "x.npy", x.astype(dtype))
+        found = build(tokens={"distribution": "file", "path": str(tmp_path / "x.npy")})[1]
+        assert found.dtype == np.float64 and np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-12
 
 
 def test_pickled_arrays_are_never_loaded(tmp_path):

@@ -4,7 +4,7 @@ B = QᵀK decides the logits, A = VBᵀ the zero-temperature limit (THEORY secti
 real heads: products are applied factor by factor and spectra come from k×k matrices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -168,6 +168,20 @@ class Attention:
         head = Attention(self._query, self._key, value, beta, key_bias=self._key_bias)
         head._kind = self._kind
         return head
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything the head is made of, for storing; ``from_tensors`` makes it again."""
+        parts = {"query": self._query, "key": self._key, "beta": torch.tensor(self.beta, dtype=torch.float64)}
+        parts |= {f"value{number}": factor for number, factor in enumerate(self._value)}
+        return parts if self._key_bias is None else parts | {"key_bias": self._key_bias}
+
+    @classmethod
+    def from_tensors(cls, parts: Mapping[str, Tensor]) -> "Attention":
+        """The head that ``tensors`` took apart, with numpy results."""
+        given = {name: part.numpy() for name, part in parts.items()}
+        value = Factored(given["value0"], given["value1"]) if "value1" in given else given["value0"]
+        return cls(given["query"], given["key"], value, float(given["beta"]), key_bias=given.get("key_bias"))
 
     def _apply_value(self, m: Tensor) -> Tensor:
         for factor in reversed(self._value):

@@ -17,26 +17,29 @@ from matplotlib.figure import Figure, SubFigure
 from frostline.attention import as_one_layer
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun, FrostlineError
+from frostline.sphere import unit_rows
 from frostline.theory.limits import Limit, limit
 from frostline.transport.index import index_coupling
 
-INK, FAINT, ORANGE, BLUE = "#1b2733", "#c3ccd5", "#d1661d", "#1f6fb2"
+INK, FAINT, ORANGE, BLUE, NOWHERE = "#1b2733", "#c3ccd5", "#d1661d", "#1f6fb2", "#77808a"
 # More dots than this only make a figure heavy; every k-th token is drawn, and the figure says so.
 MOST_DOTS = 4000
 MOST_RINGS = 12
+NOTHING_KEPT = "the run kept no times, so there is nothing to draw; ask for some with save_at."
 
 
-def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 4) -> list[Axes]:
+def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 5) -> list[Axes]:
     """Tokens at up to ``panels`` of the saved times, in the plane where the limit shows; rings mark the limit.
 
     d = 2: the circle. d = 3: the sphere seen from the side, tokens behind it pale. d > 3: shadow on a plane.
     Colour follows a token through all panels: it shows where the theory sends it (or, without a limit, where it began).
     """
+    _check_run(run)
     cloud = _array(run.tokens)
     if cloud.ndim != 3:
         raise BadParameter(f"plot.tokens draws one run (k, n, d); this one has shape {cloud.shape}: pick a member.")
     if not len(cloud):
-        raise BadRun("the run kept no times, so there is nothing to draw; ask for some with save_at.")
+        raise BadRun(NOTHING_KEPT)
     found = _limit(run)
     start = _array(run.initial)
     goal = _goal(found, start) if target is None else np.asarray(target)
@@ -44,15 +47,19 @@ def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 4) -> li
     chosen = np.unique(np.linspace(0, len(cloud) - 1, min(panels, len(cloud))).round().astype(int))
     thin = max(1, -(-cloud.shape[1] // MOST_DOTS))
     shown = slice(None, None, thin)
+    if goal is not None and not np.isfinite(goal).any():
+        goal = None
     marks = None if goal is None else _distinct(goal[shown] @ frame.T)
     colours = _colours((start if goal is None else goal)[shown] @ frame.T)
-    figure = _figure(2.9 * len(chosen), 3.7)
+    # Wide enough for the sentence below even when there is only one panel.
+    figure = _figure(max(2.9 * len(chosen), 9.0), 3.7)
     axes = [figure.add_subplot(1, len(chosen), k + 1) for k in range(len(chosen))]
     for ax, index in zip(axes, chosen, strict=True):
         _globe(ax)
-        _dots(ax, cloud[index, shown] @ frame.T, colours)
-        if marks is not None:
+        _dots(ax, cloud[index, shown] @ frame.T, colours, depth=cloud.shape[2] == 3)
+        if marks is not None and goal is not None:
             _rings(ax, marks)
+            _shares(ax, cloud[index], goal, frame, run.weights)
         ax.set_title(f"t = {run.times[index]:.4g}", color=INK, fontsize=11)
     figure.suptitle(_headline(run, found), fontsize=11, color=INK, y=0.985)
     note = _explain(cloud.shape[2], found, 0 if marks is None else len(marks), thin)
@@ -66,9 +73,10 @@ def distance(run: Trajectory, *, curve: np.ndarray | None = None, p: float = 2.0
 
     ``curve`` (k, 2) of times and distances is drawn instead of the saved times when given (W₂).
     """
+    _check_run(run)
     found = _limit(run)
     if not len(run.times) and curve is None:
-        raise BadRun("the run kept no times, so there is nothing to draw; ask for some with save_at.")
+        raise BadRun(NOTHING_KEPT)
     if curve is None:
         if found is None:
             raise BadParameter("a stack of layers has no single limit to measure the distance to.")
@@ -85,29 +93,25 @@ def distance(run: Trajectory, *, curve: np.ndarray | None = None, p: float = 2.0
     ax.semilogy(t, w, color=BLUE, lw=2, marker="o" if len(t) < 30 else None, ms=4)
     best = int(np.argmin(w))
     ax.plot(t[best], w[best], "o", mfc="white", mec=ORANGE, mew=1.8, ms=8, zorder=3)
-    ax.annotate(
-        f"smallest: {w[best]:.3g} at t = {t[best]:.3g}",
-        (t[best], w[best]),
-        xytext=(-8 if t[best] > t.mean() else 8, 12),
-        textcoords="offset points",
-        ha="right" if t[best] > t.mean() else "left",
-        color=ORANGE,
-        fontsize=9,
-    )
+    label = f"○ smallest: {w[best]:.3g} at t = {t[best]:.3g}"
+    ax.text(0.98, 0.95, label, transform=ax.transAxes, ha="right", color=ORANGE, fontsize=9)
     ax.set_xlabel("time t (depth × step)", color=INK)
     ax.set_ylabel(f"$W_{p:g}$ to the predicted limit", color=INK)
-    ax.set_ylim(w.min() / 2, max(2.2, w.max() * 1.3))
+    # Zero, or rounding, must not stretch the axis over sixteen decades.
+    ax.set_ylim(max(w.min() / 2, 1e-6 * w.max()), max(2.2, w.max() * 1.3))
     ax.grid(alpha=0.25, which="both", lw=0.5)
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_title(_headline(run, found), fontsize=11, color=INK)
     figure.text(0.5, 0.02, "Index coupling: an upper bound of the distance.", ha="center", fontsize=8, color="#5b6875")
-    figure.subplots_adjust(left=0.13, right=0.97, bottom=0.19, top=0.9)
+    figure.subplots_adjust(left=0.16, right=0.97, bottom=0.19, top=0.9)
     return ax
 
 
-def save(figure: Figure | SubFigure | None, stem: Path) -> None:
+def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
     """Write stem.png and stem.svg; the SVG is the same bytes every time."""
-    assert isinstance(figure, Figure)
+    if not isinstance(figure, Figure):
+        raise BadParameter(f"plot.save takes a figure (of axes: axes.figure), not {type(figure).__name__}.")
+    stem = Path(stem)
     with matplotlib.rc_context({"svg.hashsalt": "frostline"}):
         figure.savefig(stem.with_suffix(".png"), dpi=150, metadata={"Software": None})
         figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
@@ -124,6 +128,11 @@ def trajectory_html(run: Trajectory) -> str:
     assert isinstance(figure, Figure)
     figure.savefig(buffer, format="png", dpi=110)
     return f'{text}<img alt="tokens at the saved times" src="data:image/png;base64,{_base64(buffer)}">'
+
+
+def _check_run(run: object) -> None:
+    if not isinstance(run, Trajectory):
+        raise BadParameter(f"plot draws a run of simulate (a Trajectory), not {type(run).__name__}.")
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -151,7 +160,7 @@ def _limit(run: Trajectory) -> Limit | None:
 def _goal(found: Limit | None, start: np.ndarray) -> np.ndarray | None:
     if found is None or found.kind in ("rotation", "mixed"):
         return None
-    return _array(found(start))
+    return _array(found(unit_rows(start)))
 
 
 def _view(found: Limit | None, cloud: np.ndarray) -> np.ndarray:
@@ -172,12 +181,14 @@ def _view(found: Limit | None, cloud: np.ndarray) -> np.ndarray:
 
 def _colours(shadow: np.ndarray) -> np.ndarray:
     """Colour by direction in the picture: two colours for two points, a colour wheel for a circle."""
-    angle = np.arctan2(shadow[:, 1], shadow[:, 0])
-    angle = np.where(np.isfinite(angle), angle, 0.0)
-    sides = np.abs(np.abs(shadow[:, 0]) - 1) < 1e-6
-    if sides.mean() > 0.9:
-        return np.array([to_rgba(ORANGE if x > 0 else BLUE) for x in shadow[:, 0]])
-    return np.asarray(matplotlib.colormaps["hsv"]((angle + np.pi) / (2 * np.pi))) * [0.85, 0.85, 0.85, 1.0]
+    known = np.isfinite(shadow[:, 0])
+    if (np.abs(np.abs(shadow[known, 0]) - 1) < 1e-6).all():
+        colours = np.array([to_rgba(ORANGE if x > 0 else BLUE) for x in shadow[:, 0]])
+    else:
+        turn = (np.arctan2(shadow[:, 1], shadow[:, 0]) + np.pi) / (2 * np.pi)
+        colours = np.asarray(matplotlib.colormaps["hsv"](np.where(known, turn, 0.0))) * [0.85, 0.85, 0.85, 1.0]
+    colours[~known] = to_rgba(NOWHERE)
+    return colours
 
 
 def _globe(ax: Axes) -> None:
@@ -190,8 +201,8 @@ def _globe(ax: Axes) -> None:
     ax.axis("off")
 
 
-def _dots(ax: Axes, shadow: np.ndarray, colours: np.ndarray) -> None:
-    front = shadow[:, 2] >= 0 if shadow.shape[1] > 2 else np.ones(len(shadow), dtype=bool)
+def _dots(ax: Axes, shadow: np.ndarray, colours: np.ndarray, *, depth: bool) -> None:
+    front = shadow[:, 2] >= 0 if depth else np.ones(len(shadow), dtype=bool)
     size = float(np.clip(2400 / len(shadow), 3, 28))
     for side, alpha, order in ((~front, 0.22, 2), (front, 0.75, 3)):
         ax.scatter(
@@ -202,6 +213,20 @@ def _dots(ax: Axes, shadow: np.ndarray, colours: np.ndarray) -> None:
 def _distinct(shadow: np.ndarray) -> np.ndarray:
     """The different places a token is sent to, as far as the picture can show."""
     return np.unique(shadow[np.isfinite(shadow).all(1)][:, :2].round(6), axis=0)
+
+
+def _shares(ax: Axes, x: np.ndarray, goal: np.ndarray, frame: np.ndarray, weights: np.ndarray | None) -> None:
+    """How much of the tokens is within 0.3 rad of each of two points: a tight cluster is one dot, whatever its mass."""
+    points = np.unique(goal[np.isfinite(goal).all(1)].round(6), axis=0)
+    if len(points) > 2:
+        return
+    for point in points:
+        near = x @ point >= np.cos(0.3)
+        share = near.mean() if weights is None else weights[near].sum()
+        place = frame[:2] @ point
+        side = "right" if place[0] > 0 else "left"
+        x_at, y_at = 0.8 * place
+        ax.text(x_at, y_at, f"{100 * share:.0f} %", ha=side, va="center", color=INK, fontsize=8)
 
 
 def _rings(ax: Axes, few: np.ndarray) -> None:
@@ -226,12 +251,14 @@ def _headline(run: Trajectory, found: Limit | None) -> str:
 
 def _explain(d: int, found: Limit | None, marks: int, thin: int) -> str:
     how = {2: "The circle.", 3: "Orthographic view; tokens on the far side are pale."}
-    words = [how.get(d, f"Shadow of S^{d - 1} on a plane: tokens inside the disc have other components.")]
+    words = [how.get(d, "Shadow on a plane: tokens inside the disc have other components.")]
     if marks:
         sign = "Rings" if marks <= MOST_RINGS else "Small black dots"
-        words.append(f"{sign}: the predicted zero-temperature limit; colour: the limit a token is sent to.")
+        words.append(f"{sign}: the predicted zero-temperature limit; colour: where a token is sent (grey: nowhere).")
+        if marks == 2:
+            words.append("%: tokens within 0.3 rad.")
     else:
         words.append(f"Colour: where a token began{'' if found is None else ' (no limit here)'}.")
     if thin > 1:
-        words.append(f"Every {thin}th token is drawn.")
+        words.append(f"One token in {thin} is drawn.")
     return " ".join(words)

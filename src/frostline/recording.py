@@ -17,12 +17,12 @@ from frostline import spec as specs
 from frostline.arrays import as_positive, as_times
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
-from frostline.dynamics.walking import Progress
+from frostline.dynamics.steppers import Stepper
+from frostline.dynamics.walking import Progress, layer_edges
 from frostline.errors import BadParameter, BadSpec, NoLimit
 from frostline.theory.limits import Limit, limit
 from frostline.transport.index import index_coupling
 
-CHECKPOINT_SECONDS = float(os.environ.get("FROSTLINE_CHECKPOINT_SECONDS", "2"))
 CURVE_POINTS = 400
 DEFAULT_FRAMES = 5
 
@@ -42,19 +42,23 @@ def record(spec: specs.Spec, *, force: bool = False, report: Callable[[Progress]
     if spec.until is None:
         raise BadSpec("the spec has no until; say how long to simulate, for example until = 3.0.")
     out = Path(spec.out)
-    if out.name in ("", "..") or not out.resolve().parent.is_dir():
-        raise BadSpec(f"out = {spec.out!r}: the folder {str(out.resolve().parent)!r} does not exist; make it first.")
+    if out.name in ("", ".", ".."):
+        raise BadSpec(f'out = {spec.out!r} is not a name for a run directory; choose one, for example out = "run".')
+    if not out.parent.is_dir():
+        raise BadSpec(f"out = {spec.out!r}: the folder {str(out.parent)!r} does not exist; make it first.")
     identity = specs.identity(spec)
     if not force and store.finished(out, identity):
         return Recording(out, store.read_summary(out), 0, fresh=False)
     until = as_positive(spec.until, "until")
-    saves = as_times(spec.save_at or np.linspace(0, until, DEFAULT_FRAMES), "save_at", until=until)
-    _check_memory(specs.token_count(spec), spec.dimension, len(saves))
     layers = specs.build_heads(spec)
+    default = _default_frames(until, len(layers))
+    saves = as_times(default if spec.save_at is None else spec.save_at, "save_at", until=until)
+    _check_memory(specs.token_count(spec), spec.dimension, len(saves))
+    stepper = specs.build_stepper(spec)
     initial, weights = specs.build_tokens(spec)
     x0 = _placed(initial, spec)
     with store.Partial(out, identity, force=force) as partial:
-        return _record(spec, partial, layers, x0, weights, saves, report)
+        return _record(spec, partial, layers, x0, weights, stepper, saves, report)
 
 
 def _record(
@@ -63,6 +67,7 @@ def _record(
     layers: list[list[Attention]],
     x0: torch.Tensor,
     weights: np.ndarray | None,
+    stepper: Stepper,
     saves: np.ndarray,
     report: Callable[[Progress], None] | None,
 ) -> Recording:
@@ -79,7 +84,7 @@ def _record(
             x0,
             until=spec.until,
             weights=weights,
-            stepper=specs.build_stepper(spec),
+            stepper=stepper,
             save_at=saves,
             engine=spec.engine,
             max_steps=spec.max_steps,
@@ -96,6 +101,7 @@ def _record(
         "tokens": torch.as_tensor(run.tokens).cpu(),
         "initial": x0.cpu(),
         "curve": torch.tensor(keeper.curve, dtype=torch.float64).reshape(-1, 2),
+        **store.heads_as_arrays(layers),
     }
     if weights is not None:
         arrays["weights"] = torch.from_numpy(weights)
@@ -151,7 +157,7 @@ class _Keeper:
         curve: list[tuple[float, float]],
     ):
         self.partial, self.target, self.report, self.frames, self.curve = partial, target, report, frames, curve
-        self.written, self.last = time.monotonic(), None
+        self.written, self.last, self.pause = time.monotonic(), None, _checkpoint_seconds()
 
     last: Progress | None
 
@@ -170,7 +176,7 @@ class _Keeper:
         if progress.time - before >= progress.until / CURVE_POINTS or progress.time == progress.until:
             self._measure(progress.time, progress.tokens)
         self.last = progress
-        if time.monotonic() - self.written > CHECKPOINT_SECONDS:
+        if time.monotonic() - self.written > self.pause:
             self.write_checkpoint()
         if self.report is not None:
             self.report(progress)
@@ -237,8 +243,18 @@ def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float
         plot.save(figure, folder / name)
 
 
+def _default_frames(until: float, layers: int) -> np.ndarray:
+    """Five times: evenly, but only at layer boundaries in a stack, so that looking does not change the steps."""
+    if layers == 1:
+        return np.linspace(0, until, DEFAULT_FRAMES)
+    chosen = np.unique(np.linspace(0, layers, DEFAULT_FRAMES).round().astype(int))
+    return np.array(layer_edges(layers, until))[chosen]
+
+
 def _placed(initial: np.ndarray, spec: specs.Spec) -> torch.Tensor:
     try:
+        if torch.device(spec.device).type == "meta":
+            raise RuntimeError("it holds no numbers")
         return torch.from_numpy(initial).to(dtype=getattr(torch, spec.dtype), device=spec.device)
     except (RuntimeError, AssertionError) as error:
         raise BadSpec(f"device = {spec.device!r} cannot be used: {str(error).splitlines()[0]}") from None
@@ -253,6 +269,10 @@ def _check_memory(count: int, dimension: int, frames: int) -> None:
             f"{count} tokens at {frames} saved times need about {needed / 2**30:.3g} GiB, this machine has "
             f"{available / 2**30:.3g}; take fewer tokens or a shorter save_at."
         )
+
+
+def _checkpoint_seconds() -> float:
+    return as_positive(os.environ.get("FROSTLINE_CHECKPOINT_SECONDS", "2"), "FROSTLINE_CHECKPOINT_SECONDS")
 
 
 def _provenance(started: float, resumed: bool) -> dict[str, Any]:

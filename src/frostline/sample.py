@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float
 from scipy import special, stats
+from scipy.spatial.transform import Rotation
 
 from frostline.arrays import Array, as_count, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights
@@ -75,6 +76,7 @@ def mixture(
     (3, 3)
     """
     shares = as_weights(weights, len(components))
+    as_count(n, "the number of tokens")
     rng = np.random.default_rng(seed)
     counts = rng.multinomial(n, shares)
     drawn = [draw(int(count), rng) for draw, count in zip(components, counts, strict=True) if count]
@@ -83,9 +85,10 @@ def mixture(
     return rng.permutation(np.concatenate(drawn))
 
 
-def antipodal(tokens: Tokens) -> Float[np.ndarray, "twice_n d"]:
+def antipodal(tokens: Array) -> Float[np.ndarray, "twice_n d"]:
     """The tokens and their antipodes: a reflection-symmetric start (THEORY section 9), twice as many."""
-    return np.concatenate([tokens, -tokens])
+    known = np.asarray(as_tensor(tokens, "tokens")[0].cpu().double().numpy())
+    return np.concatenate([known, -known])
 
 
 def nodes(
@@ -104,12 +107,15 @@ def nodes(
     """
     _check_size(n, d)
     if d == 2:
-        angles = 2 * np.pi * (np.arange(n) + 0.5) / n
+        # An irrational offset: no node falls on an axis, where a limit may be undefined.
+        angles = 2 * np.pi * (np.arange(n) + 1 / np.pi) / n
         tokens, weights = np.stack([np.cos(angles), np.sin(angles)], axis=1), np.full(n, 1 / n)
     elif d == 3:
         tokens, weights = _gauss_sphere(max(1, round(np.sqrt(n / 2))))
     else:
         half = (n + 1) // 2
+        if d > stats.qmc.Sobol.MAXDIM:
+            raise BadParameter(f"nodes go up to d = {stats.qmc.Sobol.MAXDIM}, not {d}; sample uniform tokens instead.")
         sobol = stats.qmc.Sobol(d, rng=np.random.default_rng(seed)).random_base2(max(0, (half - 1).bit_length()))[:half]
         gaussian = special.ndtri(np.clip(sobol, 2.0**-60, 1 - 2.0**-53))
         tokens = antipodal(unit_rows(gaussian))
@@ -145,7 +151,9 @@ def _gauss_sphere(levels: int) -> tuple[Tokens, Float[np.ndarray, "n"]]:
     z, phi = (grid.ravel() for grid in np.meshgrid(heights, longitudes, indexing="ij"))
     radius = np.sqrt(1 - z**2)
     weights = np.repeat(height_weights / height_weights.sum() / (2 * levels), 2 * levels)
-    return unit_rows(np.stack([radius * np.cos(phi), radius * np.sin(phi), z], axis=1)), weights
+    grid = np.stack([radius * np.cos(phi), radius * np.sin(phi), z], axis=1)
+    # Turned by a generic rotation: no node falls on a coordinate plane, where a limit may be undefined.
+    return unit_rows(grid @ Rotation.from_rotvec([0.3, 0.5, 0.7]).as_matrix()), weights
 
 
 def _check_size(n: int, d: int) -> None:

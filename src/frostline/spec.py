@@ -347,5 +347,11 @@ def _readable(error: msgspec.ValidationError) -> str:
         ("int", "a whole number"),
     ):
         text = re.sub(rf"(?<=[`| ]){re.escape(theirs)}(?=[`| ,]|$)", ours, text)
-    text = re.sub(r"\bfloat\b", "a number", text).replace("`", "").replace(" |", " or").replace("  ", " ")
+    text = (
+        re.sub(r"\bfloat\b", "a number", text)
+        .replace("`", "")
+        .replace(" |", " or")
+        .replace("  ", " ")
+        .replace(" ,", ",")
+    )
     return f"{path}: {text[0].lower() + text[1:].rstrip()}."

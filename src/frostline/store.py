@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from frostline import spec as specs
-from frostline.attention import as_layers
+from frostline.attention import Attention, Layer, as_layers
 from frostline.dynamics.simulation import STATUSES, Trajectory
 from frostline.dynamics.walking import Progress, Resume
 from frostline.errors import BadRun, FrostlineError
@@ -129,11 +129,12 @@ class Partial:
         shutil.rmtree(final, ignore_errors=True)
         final.mkdir()
         blob = save({name: array.contiguous() for name, array in arrays.items()}, metadata={"format": FORMAT})
-        checksum = {"format": FORMAT, "identity": self.identity, "arrays_sha256": hashlib.sha256(blob).hexdigest()}
-        write_atomically(final / ARRAYS, blob)
-        write_atomically(final / SPEC, tomli_w.dumps(specs.to_table(spec)).encode())
-        write_atomically(final / SUMMARY, _json(summary))
-        write_atomically(final / PROVENANCE, _json(dict(provenance) | checksum))
+        contents = {ARRAYS: blob, SPEC: tomli_w.dumps(specs.to_table(spec)).encode(), SUMMARY: _json(summary)}
+        for name, content in contents.items():
+            write_atomically(final / name, content)
+        checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        facts = {"format": FORMAT, "identity": self.identity, "sha256": checksums}
+        write_atomically(final / PROVENANCE, _json(dict(provenance) | facts))
         return final
 
     def publish(self) -> None:
@@ -155,14 +156,8 @@ def load_run(path: str | Path) -> Trajectory:
         raise BadRun(f"{path!r} is not a path; give the folder of a run.")
     folder = Path(path)
     recover(folder)
-    provenance = read_provenance(folder)
-    try:
-        blob = (folder / ARRAYS).read_bytes()
-    except OSError as error:
-        raise BadRun(f"{folder} is not a whole run directory: {ARRAYS}: {error.strerror}.") from None
-    if hashlib.sha256(blob).hexdigest() != provenance["arrays_sha256"]:
-        raise BadRun(f"{folder / ARRAYS} is truncated or was changed: its checksum differs; run the spec again.")
-    arrays = load(blob)
+    _check(folder)
+    arrays = load((folder / ARRAYS).read_bytes())
     summary = read_summary(folder)
     spec = specs.read(folder / SPEC)
     weights = arrays.get("weights")
@@ -171,13 +166,32 @@ def load_run(path: str | Path) -> Trajectory:
         tokens=arrays["tokens"].numpy(),
         weights=None if weights is None else weights.numpy(),
         status=summary["status"],
-        layers=as_layers(specs.build_heads(spec)),
+        layers=_heads_from(arrays),
         initial=arrays["initial"].numpy(),
         stepper=specs.build_stepper(spec),
         until=summary["until"],
         steps=summary["steps"],
         evaluations=summary["evaluations"],
     )
+
+
+def heads_as_arrays(layers: Sequence[Sequence[Attention]]) -> Arrays:
+    """The matrices themselves go into the run directory: files that a spec names may change or vanish."""
+    return {
+        f"layer{i}.head{j}.{name}": tensor.cpu()
+        for i, layer in enumerate(layers)
+        for j, head in enumerate(layer)
+        for name, tensor in head.tensors.items()
+    }
+
+
+def _heads_from(arrays: Arrays) -> tuple[Layer, ...]:
+    found: dict[int, dict[int, dict[str, Tensor]]] = {}
+    for name, tensor in arrays.items():
+        if name.startswith("layer"):
+            layer, head, part = name.split(".")
+            found.setdefault(int(layer[5:]), {}).setdefault(int(head[4:]), {})[part] = tensor
+    return as_layers([[Attention.from_tensors(heads[j]) for j in sorted(heads)] for _, heads in sorted(found.items())])
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -190,16 +204,32 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def read_provenance(folder: Path) -> dict[str, Any]:
     """provenance.json of a run directory."""
-    return _read_json(folder, PROVENANCE, ("format", "identity", "arrays_sha256"))
+    found = _read_json(folder, PROVENANCE, ("format", "identity", "sha256"))
+    if found["format"] != FORMAT or not isinstance(found["sha256"], dict):
+        raise BadRun(f"{folder / PROVENANCE} is of the format {found['format']!r}; this version reads {FORMAT!r}.")
+    return found
 
 
 def finished(out: Path, identity: str) -> bool:
-    """Whether ``out`` already holds this very run."""
+    """Whether ``out`` already holds this very run, undamaged."""
     recover(out)
     try:
+        _check(out)
         return bool(read_provenance(out)["identity"] == identity)
     except FrostlineError:
         return False
+
+
+def _check(folder: Path) -> None:
+    """Every file of the run is there and is what was written."""
+    checksums = read_provenance(folder)["sha256"]
+    for name in (ARRAYS, SPEC, SUMMARY):
+        try:
+            content = (folder / name).read_bytes()
+        except OSError as error:
+            raise BadRun(f"{folder} is not a whole run directory: {name}: {error.strerror}.") from None
+        if hashlib.sha256(content).hexdigest() != checksums.get(name):
+            raise BadRun(f"{folder / name} is truncated or was changed: its checksum differs; run the spec again.")
 
 
 def recover(out: Path) -> None:
@@ -236,7 +266,7 @@ def _refuse_foreign(out: Path, identity: str, force: bool) -> None:
             return
         raise BadRun(f"{out} exists and is not a frostline run directory; choose another out.") from None
     if found["identity"] != identity and not force:
-        raise BadRun(f"{out} holds a finished run of another spec; choose another out, or replace it with --force.")
+        raise BadRun(f"{out} holds a run of another spec; choose another out, or replace it with --force.")
 
 
 def _read_json(folder: Path, name: str, needed: tuple[str, ...]) -> dict[str, Any]:

@@ -113,6 +113,36 @@ def test_an_eigenvector_of_a_jordan_block_stays(rng):
     assert found.undefined([[0, 0, 1.0]]).tolist() == [0]
 
 
+@pytest.mark.parametrize(
+    ("blocks", "kind", "dimension"),
+    [
+        ([jordan(1.0, 2), [[1.0]], [[0.3]]], "defective", 1),
+        ([jordan(1.0, 4), [[0.3]]], "defective", 1),
+        ([jordan(1.0, 2), jordan(1.0, 2), [[0.3]]], "defective", 2),
+        ([[[1.0]], [[1.0]], [[1.0]], [[0.3]]], "subspace", 3),
+    ],
+)
+def test_jordan_structure_survives_random_similarities(blocks, kind, dimension):
+    for seed in range(30):
+        rng = np.random.default_rng([3, seed])
+        found = fl.limit(fl.Attention.from_matrices(np.eye(sum(map(len, blocks))), similar(blocks, rng), 1.0))
+        assert (found.kind, found.dimension) == (kind, dimension)
+
+
+def test_a_weak_jordan_block_is_still_one():
+    head = fl.Attention.from_matrices(np.eye(3), [[1, 1e-6, 0], [0, 1, 0], [0, 0, 0.2]], beta=1.0)
+    x0 = fl.sample.uniform(5, 3, seed=0)
+    found = fl.limit(head)
+    assert found.kind == "defective"
+    assert np.abs(found(x0) - fl.zero_temperature(head, x0, times=[1e9]).tokens[-1]).max() < 0.05
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-154, 1e154, 1e300])
+def test_the_scale_of_the_matrices_does_not_matter(scale):
+    found = fl.limit(fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]) * scale, np.eye(3), beta=1.0))
+    assert found.kind == "points" and found.gap == pytest.approx(0.5 * scale, rel=1e-12)
+
+
 @pytest.mark.parametrize(("gap", "resolved"), [(1e-6, True), (1e-10, True), (1e-12, True), (1e-15, False)])
 def test_symmetric_gaps_are_resolved_down_to_rounding(rng, gap, resolved):
     found = fl.limit(head_with(symmetric([1.0, 1.0 - gap, 0.3], rng), rng, B=np.eye(3)))

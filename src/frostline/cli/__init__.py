@@ -13,6 +13,7 @@ main = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (theory, simulate):
     main.command(command.__name__)(with_sentences(command))

@@ -3,6 +3,7 @@
 import errno
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -17,7 +18,12 @@ def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **keywords)
         except KeyboardInterrupt:
-            _fail("interrupted; the same command goes on where this one stopped.", 130, as_json)
+            goes_on = " the same command goes on where this one stopped." if command.__name__ == "simulate" else ""
+            _fail(f"interrupted;{goes_on}" if goes_on else "interrupted.", 130, as_json)
+        except BrokenPipeError:
+            # The reader of our output has gone (… | head): nothing is wrong, and nothing more can be said.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
         except MemoryError:
             _fail("not enough memory for this; take fewer tokens or fewer saved times.", 2, as_json)
         except OSError as error:

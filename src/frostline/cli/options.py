@@ -1,6 +1,8 @@
 """Options that several commands share: flags named like the keys of a spec, which they override."""
 
 import json
+import shutil
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +16,11 @@ Dimension = Annotated[int | None, typer.Option(help="Dimension d of the space.")
 Seed = Annotated[int | None, typer.Option(help="Seed of the initial tokens.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def say(text: str) -> None:
+    """A sentence on stdout, wrapped at the width of the terminal."""
+    print(textwrap.fill(text, min(100, shutil.get_terminal_size().columns), subsequent_indent="  "))
 
 
 def print_json(value: Mapping[str, Any]) -> None:

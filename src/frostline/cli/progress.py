@@ -9,7 +9,7 @@ from typing import Any
 @contextmanager
 def bar(title: str, *, shown: bool = True) -> Iterator[Callable[[Any], None] | None]:
     """Yields a function that takes a ``Progress``."""
-    if not shown:
+    if not shown or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -20,8 +20,10 @@ def simulate(
     save_at: Annotated[str | None, typer.Option(help='Times to keep: "0,1,2,3".')] = None,
     seed: options.Seed = None,
     out: Annotated[str | None, typer.Option(help="Run directory to write.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float64 or float32.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a finished run made from another spec.")] = False,
+    max_steps: Annotated[int | None, typer.Option(help="Give up after so many steps.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again; replace even another spec's run.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -53,7 +55,9 @@ def simulate(
         "save_at": times,
         "seed": seed,
         "out": out,
+        "dtype": dtype,
         "device": device,
+        "max_steps": max_steps,
     }
     wanted = specs.read(Path(spec), overrides)
     from frostline.cli.progress import bar
@@ -72,21 +76,23 @@ def simulate(
 
 
 def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
+    say = options.say
     if not fresh:
-        print(f"Already there: {folder} holds this very run (--force runs it again).")
+        say(f"Already there: {folder} holds this very run (--force runs it again).")
     if resumed:
-        print(f"Went on from step {resumed}, where an earlier run had stopped.")
-    print(f"{summary['tokens']} tokens in d = {summary['dimension']}: {summary['message']}")
+        say(f"Went on from step {resumed}, where an earlier run had stopped.")
+    say(f"{summary['tokens']} tokens in d = {summary['dimension']}: {summary['message']}")
     limit, distance = summary["limit"], summary["distance"]
     if limit is not None:
-        print(f"Limit: {limit['kind']}. {limit['meaning']}")
+        say(f"Limit: {limit['kind']}. {limit['meaning']}")
     if summary["tokens_without_limit"]:
-        print(f"{summary['tokens_without_limit']} tokens have no limit and are left out of the distance.")
+        say(f"{summary['tokens_without_limit']} tokens have no limit and are left out of the distance.")
     if distance["none_because"]:
-        print(f"No distance to a limit: {distance['none_because']}")
+        say(f"No distance to a limit: {distance['none_because']}")
     else:
-        print(
+        say(
             f"W2 to the limit (index coupling, an upper bound): {distance['first']:.4g} at the start, smallest "
             f"{distance['smallest']:.4g} at t = {distance['smallest_at']:.4g}, {distance['last']:.4g} at the end."
         )
-    print(f"Written: {folder}/ ({', '.join(sorted(path.name for path in folder.iterdir()))})")
+    files = ", ".join(sorted(path.name for path in folder.iterdir()))
+    say(f"{'Written' if fresh else 'There'}: {folder}/ ({files})")

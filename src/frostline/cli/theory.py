@@ -1,5 +1,6 @@
 """frostline theory: what the matrices predict, no token moved."""
 
+import math
 from typing import Any
 
 from frostline.cli import options
@@ -55,8 +56,9 @@ def predict(spec: Any) -> list[dict[str, Any]]:
                     "asymmetry_of_A": float(np.linalg.norm(A - A.T) / (2 * np.linalg.norm(A) or 1.0)),
                 }
             )
-        none = found.kind in ("rotation", "mixed")
-        without = None if none else [int(i) for i in found.undefined(x0)]
+        # Numerical limits cost an integration for every token; here nothing is moved.
+        closed = found.kind in ("points", "subspace", "defective")
+        without = [int(i) for i in found.undefined(x0)] if closed else None
         rows.append({"limit": limit_facts(found), "heads": heads, "tokens_without_limit": without})
     return rows
 
@@ -66,7 +68,7 @@ def _tell(rows: list[dict[str, Any]]) -> None:
         if len(rows) > 1:
             print(f"{'' if number == 0 else chr(10)}Layer {number}")
         limit = row["limit"]
-        print(f"Limit: {limit['kind']}. {limit['meaning']}")
+        options.say(f"Limit: {limit['kind']}. {limit['meaning']}")
         for head in row["heads"]:
             print(
                 f"  head: β = {head['beta']:g}, rank of B {head['rank_of_B']}, σ(B) from {head['sigma_max']:.4g} down "
@@ -76,7 +78,7 @@ def _tell(rows: list[dict[str, Any]]) -> None:
             values = [_complex(*value) for value in head["eigenvalues_of_A"]]
             more = f", … ({len(values)} in all)" if len(values) > 8 else ""
             print(f"        eigenvalues of A: {', '.join(values[:8])}{more}")
-        if limit["rate"]:
+        if limit["rate"] is not None and math.isfinite(limit["rate"]) and limit["rate"] > 0:
             print(
                 f"  rate: a token's angle to the limit falls at least like e^(−{limit['rate']:.4g} t) in the end "
                 f"(gap/σ_max): a factor 10 in t = {2.302585 / limit['rate']:.4g}"

@@ -99,7 +99,7 @@ def simulate(
     >>> from frostline.attention import Attention
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=50.0)
     >>> simulate(head, [[0.6, 0.8], [0.8, -0.6]], until=1.0, save_at=[0, 1])
-    Trajectory(tokens (2, 2, 2), t = 0, 1, finished, 7 Adaptive steps)
+    Trajectory(tokens (2, 2, 2), t = 0, 1, finished, 5 Adaptive steps)
     """
     layers = as_layers(heads)
     tokens, kind = as_tokens(x0, "x0")

@@ -38,7 +38,7 @@ def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | 
     """The dominant group of A. ``tolerance`` (relative to ‖A‖) replaces the automatic rule."""
     # In units of ‖A‖, to the power of two below it: exact, and safe from over- and underflow.
     largest = float(np.abs(A).max())
-    size = 2.0 ** np.floor(np.log2(largest)) if largest > 0 else 1.0
+    size = float(2.0 ** np.floor(np.log2(largest))) if largest > 0 else 1.0
     found = _dominant(A / size, epsilon, tolerance)
     return Dominant(
         mu=found.mu * size,
