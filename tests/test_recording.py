@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load, save
 
 import frostline as fl
 from frostline import spec as specs
@@ -204,7 +205,7 @@ def test_two_processes_do_not_write_the_same_run(tmp_path):
 
 def test_an_unfinished_run_of_another_spec_is_not_mixed_in(tmp_path):
     with store.Partial(tmp_path / "run", "somebody else's", force=False) as partial:
-        partial.checkpoint(Progress(3, 0.3, 2.0, torch.eye(3), (), 0.1, 3), 0, [])
+        partial.checkpoint(Progress(3, 0.3, 2.0, torch.eye(3), (), 0.1, 3), [])
     with pytest.raises(BadRun, match="unfinished run of another spec"):
         record(spec(tmp_path / "run"))
     assert record(spec(tmp_path / "run"), force=True).summary["status"] == "finished"
@@ -217,6 +218,68 @@ def test_a_damaged_checkpoint_only_costs_time(tmp_path):
         (folder / "checkpoint.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{half a hea")
     done = record(spec(tmp_path / "run"))
     assert done.resumed == 0 and content(done.folder) == content(whole)
+
+
+@pytest.mark.parametrize("what", ["tokens", "steps", "frame", "curve", "metadata", "shape", "folder"])
+def test_a_checkpoint_that_was_tampered_with_only_costs_time(tmp_path, what):
+    """Valid safetensors with other numbers in them: the checksum does not fit, so the run starts again."""
+    whole = record(spec(tmp_path / "whole")).folder
+    goal, place = spec(tmp_path / "run"), tmp_path / ".run.partial" / "checkpoint.safetensors"
+
+    def report(progress):
+        if progress.steps == 11:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(goal, report=report)
+    blob = place.read_bytes()
+    arrays, numbers = load(blob), store._metadata(blob)
+    if what == "tokens":
+        arrays["tokens"] = arrays["tokens"] * 7
+    elif what == "steps":
+        numbers["steps"] = "10000"
+    elif what == "curve":
+        arrays["curve"] = torch.zeros(0)
+    elif what == "shape":
+        arrays["tokens"] = arrays["tokens"][:3].float()
+    frame = tmp_path / ".run.partial" / "frames" / "000000.safetensors"
+    if what == "frame":
+        frame.write_bytes(save({"tokens": torch.zeros(60, 3)}))
+    if what == "folder":
+        frame.unlink()
+        frame.mkdir()
+    place.write_bytes(save(arrays, metadata=None if what == "metadata" else numbers))
+    if what == "folder":
+        frame.rmdir()
+    done = record(goal)
+    assert done.resumed == 0 and content(done.folder) == content(whole)
+
+
+def test_what_appears_at_the_goal_meanwhile_is_not_replaced(tmp_path):
+    def report(progress):
+        if progress.steps == 5:
+            (tmp_path / "run").mkdir()
+            (tmp_path / "run" / "thesis.txt").write_text("precious")
+
+    with pytest.raises(BadRun, match="not a frostline run directory"):
+        record(spec(tmp_path / "run"), report=report)
+    assert (tmp_path / "run" / "thesis.txt").read_text() == "precious"
+
+
+def test_leftovers_of_a_crash_while_tidying_up_do_no_harm(tmp_path):
+    record(spec(tmp_path / "run"))
+    shutil.copytree(tmp_path / "run", tmp_path / ".run.old")
+    (tmp_path / ".run.old" / "provenance.json").unlink()
+    record(spec(tmp_path / "run", beta=30.0), force=True)
+    assert fl.load_run(tmp_path / "run").layers[0][0].beta == 30.0
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_link_is_not_replaced_by_a_folder(tmp_path):
+    record(spec(tmp_path / "real"))
+    (tmp_path / "run").symlink_to(tmp_path / "real")
+    with pytest.raises(BadRun, match="symbolic link"):
+        record(spec(tmp_path / "run", beta=3.0), force=True)
 
 
 def test_a_crash_between_the_two_renames_is_undone(tmp_path):

@@ -55,6 +55,9 @@ def test_kinds_come_back_as_they_went_in(dtype):
         ([["a", "b"]], BadArray, "real numbers"),
         ([[1.0], [1.0, 2.0]], BadArray, "real numbers"),
         (np.ones((2, 2), dtype=complex), BadArray, "complex"),
+        (np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)), BadArray, "masked"),
+        ([[1 + 5j, 0.0]], BadArray, "complex"),
+        ([], BadArray, "empty"),
         (np.ones((2, 2), dtype=np.float16), BadArray, "float16"),
     ],
 )

@@ -42,14 +42,20 @@ def as_tensor(array: Array, name: str) -> tuple[Tensor, Kind]:
     else:
         library = "numpy"
         try:
+            if isinstance(array, np.ma.MaskedArray):
+                raise ValueError("it is masked; fill it first")
             values = np.asarray(array)
+            if values.dtype.kind == "c":
+                raise ValueError("it is complex")
             if values.dtype.kind in "iub" or not isinstance(array, np.ndarray):
                 values = values.astype(np.float64)
             tensor = torch.from_numpy(np.ascontiguousarray(values))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise BadArray(f"{name} is not an array of real numbers: {error}.") from None
     if tensor.is_complex():
         raise BadArray(f"{name} is complex; frostline works with real matrices and tokens.")
+    if tensor.layout != torch.strided or tensor.is_meta:
+        raise BadArray(f"{name} is a sparse or meta tensor; pass a dense one.")
     if not tensor.is_floating_point():
         tensor = tensor.to(torch.float64)
     if tensor.dtype not in _DTYPES:
@@ -73,8 +79,8 @@ def as_matrix(array: Array, name: str) -> tuple[Tensor, Kind]:
 def as_times(times: Array, name: str, *, until: float = math.inf) -> np.ndarray:
     """Times as float64: at least one, ascending, within [0, until]."""
     try:
-        found = np.atleast_1d(np.asarray(times, dtype=np.float64))
-    except (TypeError, ValueError):
+        found = np.atleast_1d(np.array(times, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError):
         raise BadParameter(f"{name} is {times!r}; ascending times are needed.") from None
     inside = found.ndim == 1 and len(found) > 0 and bool(((found >= 0) & (found <= until) & (found < math.inf)).all())
     if not inside or not bool((np.diff(found) > 0).all()):
@@ -98,7 +104,7 @@ def as_number(value: Any, name: str) -> float:
     """A number, maybe not finite: the caller says what range it must have."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadParameter(f"{name} is {value!r}; a number is needed.") from None
 
 

@@ -214,7 +214,7 @@ def as_layers(heads: Heads) -> tuple[Layer, ...]:
         return ((heads,),)
     if not isinstance(heads, Sequence) or not heads:
         raise BadArray("an Attention, a non-empty list of layers, or a list of lists of heads is needed.")
-    layers = tuple((layer,) if isinstance(layer, Attention) else tuple(layer) for layer in heads)
+    layers = tuple(tuple(layer) if isinstance(layer, Sequence) else (layer,) for layer in heads)
     flat = [head for layer in layers for head in layer]
     if not all(layers) or not all(isinstance(head, Attention) for head in flat):
         raise BadArray("every layer must be an Attention or a non-empty list of Attention objects.")

@@ -75,7 +75,7 @@ def _record(
     started = time.time()
     target = Target.of(layers, x0, weights)
     resumed = partial.resume(x0.device)
-    keeper = _Keeper(partial, target, report, *((0, []) if resumed is None else (len(resumed[0].frames), resumed[1])))
+    keeper = _Keeper(partial, target, report, [] if resumed is None else resumed[1])
     if resumed is None:
         keeper.begin(x0, save=bool(saves[0] == 0))
     try:
@@ -153,10 +153,9 @@ class _Keeper:
         partial: store.Partial,
         target: Target,
         report: Callable[[Progress], None] | None,
-        frames: int,
         curve: list[tuple[float, float]],
     ):
-        self.partial, self.target, self.report, self.frames, self.curve = partial, target, report, frames, curve
+        self.partial, self.target, self.report, self.curve = partial, target, report, curve
         self.written, self.last, self.pause = time.monotonic(), None, _checkpoint_seconds()
 
     last: Progress | None
@@ -164,13 +163,11 @@ class _Keeper:
     def begin(self, x0: torch.Tensor, *, save: bool) -> None:
         if save:
             self.partial.keep_frame(0, x0)
-            self.frames = 1
         self._measure(0.0, x0)
 
     def __call__(self, progress: Progress) -> None:
         for frame in progress.frames:
-            self.partial.keep_frame(self.frames, frame)
-            self.frames += 1
+            self.partial.keep_frame(len(self.partial.frames), frame)
         # At most so many points however many steps there are; where the last one was decides, so a resumed run agrees.
         before = self.curve[-1][0] if self.curve else 0.0
         if progress.time - before >= progress.until / CURVE_POINTS or progress.time == progress.until:
@@ -183,7 +180,7 @@ class _Keeper:
 
     def write_checkpoint(self) -> None:
         if self.last is not None:
-            self.partial.checkpoint(self.last, self.frames, self.curve)
+            self.partial.checkpoint(self.last, self.curve)
             self.written = time.monotonic()
 
     def _measure(self, t: float, tokens: torch.Tensor) -> None:

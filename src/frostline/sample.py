@@ -16,6 +16,14 @@ Tokens: TypeAlias = Float[np.ndarray, "n d"]
 Seed: TypeAlias = int | Sequence[int] | np.random.Generator
 
 
+def generator(seed: Seed) -> np.random.Generator:
+    """The random generator of a seed (or the one given)."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise BadParameter(f"seed is {seed!r}; a whole number ≥ 0 is needed ({error}).") from None
+
+
 class Nodes(NamedTuple):
     """A weighted quadrature of a density: ∫ f dρ ≈ Σ weights·f(tokens)."""
 
@@ -30,7 +38,7 @@ def uniform(n: int, d: int, *, seed: Seed) -> Tokens:
     (2, 3)
     """
     _check_size(n, d)
-    return unit_rows(np.random.default_rng(seed).standard_normal((n, d)))
+    return unit_rows(generator(seed).standard_normal((n, d)))
 
 
 def vmf(n: int, mean: Array, concentration: float, *, seed: Seed) -> Tokens:
@@ -39,7 +47,7 @@ def vmf(n: int, mean: Array, concentration: float, *, seed: Seed) -> Tokens:
     _check_size(n, len(centre))
     if not (0 <= as_number(concentration, "concentration") < np.inf):
         raise BadParameter(f"concentration is {concentration}; it must be finite and ≥ 0 (0 is uniform).")
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     if concentration == 0:
         return uniform(n, len(centre), seed=rng)
     law = stats.vonmises_fisher(centre, concentration)  # type: ignore[arg-type]  # scipy's stubs ask for an int
@@ -54,12 +62,16 @@ def caps(n: int, centres: Array, angle: float, *, seed: Seed) -> Tokens:
     _check_size(n, d)
     if not (0 < as_number(angle, "angle") <= np.pi):
         raise BadParameter(f"angle is {angle}; a cap's half-angle lies in (0, π].")
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     # s = (1 − cos θ)/2 is Beta((d−1)/2, (d−1)/2) on the whole sphere; a cap truncates it at sin²(angle/2).
     # Working with s, not cos θ, keeps tiny caps accurate.
     shape = (d - 1) / 2
-    top = special.betainc(shape, shape, np.sin(angle / 2) ** 2)
-    s = special.betaincinv(shape, shape, rng.random(n) * top)[:, None]
+    widest = np.sin(angle / 2) ** 2
+    top = special.betainc(shape, shape, widest)
+    if top > 1e-250:
+        s = special.betaincinv(shape, shape, rng.random(n) * top)[:, None]
+    else:
+        s = _tiny_cap(n, shape, widest, rng)[:, None]
     centre = directions[rng.integers(len(directions), size=n)]
     around = rng.standard_normal((n, d))
     around = unit_rows(around - (around * centre).sum(1, keepdims=True) * centre)
@@ -77,7 +89,7 @@ def mixture(
     """
     shares = as_weights(weights, len(components))
     as_count(n, "the number of tokens")
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     counts = rng.multinomial(n, shares)
     drawn = [draw(int(count), rng) for draw, count in zip(components, counts, strict=True) if count]
     if len({part.shape[1] for part in drawn}) != 1:
@@ -116,7 +128,7 @@ def nodes(
         half = (n + 1) // 2
         if d > stats.qmc.Sobol.MAXDIM:
             raise BadParameter(f"nodes go up to d = {stats.qmc.Sobol.MAXDIM}, not {d}; sample uniform tokens instead.")
-        sobol = stats.qmc.Sobol(d, rng=np.random.default_rng(seed)).random_base2(max(0, (half - 1).bit_length()))[:half]
+        sobol = stats.qmc.Sobol(d, rng=generator(seed)).random_base2(max(0, (half - 1).bit_length()))[:half]
         gaussian = special.ndtri(np.clip(sobol, 2.0**-60, 1 - 2.0**-53))
         tokens = antipodal(unit_rows(gaussian))
         weights = np.full(len(tokens), 1 / len(tokens))
@@ -127,6 +139,8 @@ def nodes(
                 f"log_density returned shape {logs.shape} (needed {weights.shape}) or NaN or +inf values; "
                 "it takes tokens (n, d) and returns n finite numbers (−inf where the density vanishes)."
             )
+        if not logs.max() > -np.inf:
+            raise BadArray("log_density is −inf at every node: the density vanishes there, or needs more nodes.")
         weights = weights * np.exp(logs - logs.max())
         weights = weights / weights.sum()
     return Nodes(tokens, weights)
@@ -154,6 +168,16 @@ def _gauss_sphere(levels: int) -> tuple[Tokens, Float[np.ndarray, "n"]]:
     grid = np.stack([radius * np.cos(phi), radius * np.sin(phi), z], axis=1)
     # Turned by a generic rotation: no node falls on a coordinate plane, where a limit may be undefined.
     return unit_rows(grid @ Rotation.from_rotvec([0.3, 0.5, 0.7]).as_matrix()), weights
+
+
+def _tiny_cap(n: int, shape: float, widest: float, rng: np.random.Generator) -> Float[np.ndarray, "n"]:
+    """The same law where its share of the sphere underflows: s^{shape−1} by inversion, (1−s)^{shape−1} by rejection."""
+    found = np.empty(0)
+    while len(found) < n:
+        s = widest * rng.random(2 * n) ** (1 / shape)
+        # Underflow happens only for shape > 1, where (1 − s)^{shape−1} ≤ 1.
+        found = np.concatenate([found, s[rng.random(2 * n) < (1 - s) ** max(shape - 1, 0)]])
+    return found[:n]
 
 
 def _check_size(n: int, d: int) -> None:

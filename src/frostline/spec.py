@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -16,7 +17,7 @@ from frostline import sample
 from frostline.attention import Attention
 from frostline.dynamics.steppers import RK4, Adaptive, Euler, Stepper
 from frostline.errors import BadSpec
-from frostline.sphere import OFF_SPHERE
+from frostline.sphere import OFF_SPHERE, normalise
 
 CHOICES = {
     "stepper": ("adaptive", "euler", "rk4"),
@@ -96,7 +97,9 @@ def read(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Spec:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise BadSpec(f"cannot read the spec {str(path)!r}: {reason}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise BadSpec(f"{path} is nested too deeply to be a spec.") from None
+    except ValueError as error:
         raise BadSpec(f"{path} is not TOML: {error}.") from None
     return parse(table, overrides, source=str(path))
 
@@ -115,6 +118,12 @@ def parse(table: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, 
         spec = msgspec.convert(merged, Spec)
     except msgspec.ValidationError as error:
         raise BadSpec(f"{source}: {_readable(error)}") from None
+    except RecursionError:
+        raise BadSpec(f"{source} is nested too deeply to be a spec.") from None
+    if not 2 <= spec.dimension <= 1_000_000:
+        raise BadSpec(f"{source}: dimension = {spec.dimension}; tokens live in 2 or more dimensions.")
+    if "\0" in spec.out:
+        raise BadSpec(f"{source}: out has a NUL character in it.")
     return spec
 
 
@@ -152,8 +161,8 @@ def build_heads(spec: Spec) -> list[list[Attention]]:
         where = f"layers[{number}]" if spec.layers is not None else "the spec"
         heads: list[HeadSpec] = [layer]
         if layer.heads is not None:
-            if layer.B is not None or layer.Q is not None:
-                raise BadSpec(f"{where} gives heads beside B or Q; put all matrices under heads.")
+            if any(matrix is not None for matrix in (layer.B, layer.Q, layer.K)):
+                raise BadSpec(f"{where} gives heads beside B, Q or K; put them under heads.")
             heads = layer.heads
         found.append([_build_head(head, layer, spec, where) for head in heads])
     return found
@@ -177,9 +186,12 @@ def build_stepper(spec: Spec) -> Stepper:
 def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
     """Initial tokens (n, d) and their weights (None when equal)."""
     tokens = spec.tokens if isinstance(spec.tokens, TokensSpec) else TokensSpec(count=spec.tokens)
+    _refuse_unused(tokens, "tokens")
     if tokens.distribution == "file":
         if tokens.path is None:
             raise BadSpec('tokens.distribution = "file" needs tokens.path, a .npy file of unit vectors (n, d).')
+        if not tokens.path.endswith(".npy"):
+            raise BadSpec(f"tokens.path = {tokens.path!r} is not a .npy file.")
         if tokens.count is not None or tokens.antipodal:
             raise BadSpec("tokens from a file are taken as they are; leave count (--tokens) and antipodal out.")
         return _load_tokens(tokens.path), None
@@ -193,7 +205,10 @@ def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
     if tokens.distribution == "nodes":
         logs = None
         if tokens.mean is not None:
-            pull = (tokens.concentration or 0.0) * np.asarray(tokens.mean) / (np.linalg.norm(tokens.mean) or 1.0)
+            mean = np.asarray(normalise(tokens.mean))
+            if len(mean) != spec.dimension:
+                raise BadSpec(f"tokens.mean has {len(mean)} entries, but dimension = {spec.dimension}.")
+            pull = (tokens.concentration or 0.0) * mean
             logs = lambda x: x @ pull  # noqa: E731
         found, weights = sample.nodes(count, spec.dimension, log_density=logs, seed=spec.seed)
         if tokens.antipodal:
@@ -209,7 +224,25 @@ def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
     return (sample.antipodal(x) if tokens.antipodal else x), None
 
 
+USED_BY = {
+    "mean": ("vmf", "nodes"),
+    "concentration": ("vmf", "nodes"),
+    "centres": ("caps",),
+    "angle": ("caps",),
+    "components": ("mixture",),
+    "path": ("file",),
+}
+
+
+def _refuse_unused(part: TokensSpec | ComponentSpec, where: str) -> None:
+    """A key that its distribution does not use is a mistake, not decoration."""
+    for key, users in USED_BY.items():
+        if getattr(part, key, None) is not None and part.distribution not in users:
+            raise BadSpec(f"{where}.{key} goes with {' or '.join(users)}, not with {part.distribution!r}.")
+
+
 def _drawing(part: TokensSpec | ComponentSpec, dimension: int) -> Callable[[int, np.random.Generator], np.ndarray]:
+    _refuse_unused(part, "tokens")
     if part.distribution == "vmf":
         if part.mean is None or part.concentration is None:
             raise BadSpec('distribution = "vmf" needs mean and concentration.')
@@ -278,15 +311,16 @@ def _without_none(value: Any) -> Any:
 def _open(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
-    except OSError as error:
-        raise BadSpec(f"cannot read {path!r}, which the spec names: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadSpec(f"cannot read {path!r}, which the spec names: {reason}.") from None
 
 
 def _load(path: str) -> np.ndarray:
     _open(path)
     try:
         found = np.asarray(np.load(path, allow_pickle=False))
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, SyntaxError, OverflowError, MemoryError, TokenError) as error:
         raise BadSpec(f"{path!r} is not a readable .npy array of numbers: {error}.") from None
     if found.dtype.kind not in "fiu" or found.ndim != 2:
         raise BadSpec(f"{path!r} holds {found.dtype} of shape {found.shape}; a matrix of real numbers is needed.")

@@ -20,6 +20,8 @@ def normalise(x: Array) -> Array:
     array([[0.6, 0.8]])
     """
     tensor, kind = as_tensor(x, "x")
+    if not tensor.numel():
+        raise BadArray(f"x is empty, of shape {tuple(tensor.shape)}; there is nothing to normalise.")
     # Scale first: the square of an entry may over- or underflow although the entry does not.
     scale = tensor.abs().amax(-1, keepdim=True)
     if not bool((scale > 0).all()):
@@ -37,7 +39,7 @@ def tangent(x: Array, v: Array) -> Array:
 def retract(x: Array, v: Array) -> Array:
     """(x+v)/|x+v|: from x along the tangent vector v, back on the sphere (one layer, THEORY section 2)."""
     (point, _), (vector, kind) = as_tensor(x, "x"), as_tensor(v, "v")
-    return kind.restore(unit(point + vector))
+    return kind.restore(as_tensor(normalise(point + vector), "x + v")[0])
 
 
 def geodesic(x: Array, y: Array) -> Array:

@@ -5,6 +5,7 @@ checkpoint and the frames so far; the finished directory is built inside that an
 crash falls between moving the old directory away and the new one in, the next command that looks puts the old one back.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -21,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from frostline import __version__
 from frostline import spec as specs
 from frostline.attention import Attention, Layer, as_layers
 from frostline.dynamics.simulation import STATUSES, Trajectory
@@ -31,21 +33,29 @@ SPEC, ARRAYS, SUMMARY, PROVENANCE = "spec.toml", "arrays.safetensors", "summary.
 FORMAT = "frostline-run-1"
 
 Arrays: TypeAlias = dict[str, Tensor]
+# What reading a damaged checkpoint may raise, one way or another.
+DAMAGE = (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError)
 
 
 class Partial:
     """An unfinished run: its lock, its checkpoint, its frames. Use as a context manager."""
 
     def __init__(self, out: Path, identity: str, *, force: bool):
-        recover(out)
-        self.out, self.identity = out, identity
+        self.out, self.force, self.published = out, force, False
+        # A run is resumed only by the very same spec and code version.
+        self.identity, self.key = identity, f"{identity} {__version__}"
         self.folder = out.parent / f".{out.name}.partial"
+        self.frames: list[str] = []
+        """Checksums of the frames kept so far."""
+        if out.is_symlink():
+            raise BadRun(f"{out} is a symbolic link; give the folder it leads to.")
+        recover(out)
         _refuse_foreign(out, identity, force)
         (self.folder / "frames").mkdir(parents=True, exist_ok=True)
         self._lock = open(self.folder / "lock", "w")  # noqa: SIM115  held until close
         try:
             self._take_lock()
-            self._claim(force)
+            self._claim()
         except BaseException:
             self._lock.close()
             raise
@@ -54,9 +64,13 @@ class Partial:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not (self.folder / "checkpoint.safetensors").exists():
+        if not self.published and not self._checkpoint.exists():
             shutil.rmtree(self.folder, ignore_errors=True)  # nothing in it to go on from
         self._lock.close()
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
 
     def _take_lock(self) -> None:
         try:
@@ -64,61 +78,72 @@ class Partial:
         except OSError:
             raise BadRun(f"another process is writing {self.out}; wait for it, or choose another out.") from None
 
-    def _claim(self, force: bool) -> None:
+    def _claim(self) -> None:
         """Whose unfinished run this is; another spec's is refused, or dropped with ``force``."""
-        from frostline import __version__
-
-        mine = {"format": FORMAT, "identity": self.identity, "version": __version__}
-        path = self.folder / "header.json"
-        try:
-            found = json.loads(path.read_text())
-        except (OSError, ValueError):
-            found = mine
-        if found.get("identity") != self.identity and not force:
+        owner = self._numbers().get("key", "")
+        if owner and owner.split()[0] != self.identity and not self.force:
             raise BadRun(
                 f"{self.folder} holds an unfinished run of another spec; finish that one, choose another out, "
                 "or discard it with --force."
             )
-        if found != mine:
-            for stale in [*self.folder.glob("frames/*"), self.folder / "checkpoint.safetensors"]:
+        if owner != self.key:
+            for stale in [*self.folder.glob("frames/*"), self._checkpoint]:
                 stale.unlink(missing_ok=True)
-        write_atomically(path, _json(mine))
+
+    def _numbers(self) -> dict[str, str]:
+        """What the checkpoint says beside its arrays; nothing when there is none, or a damaged one."""
+        try:
+            return _metadata(self._checkpoint.read_bytes())
+        except DAMAGE:
+            return {}
 
     def keep_frame(self, number: int, tokens: Tensor) -> None:
-        write_atomically(self.folder / "frames" / f"{number:06d}.safetensors", save({"tokens": tokens.contiguous()}))
+        blob = save({"tokens": tokens.contiguous()})
+        write_atomically(self._frame(number), blob)
+        self.frames[number:] = [hashlib.sha256(blob).hexdigest()]
 
-    def checkpoint(self, progress: Progress, frames: int, curve: Sequence[tuple[float, float]]) -> None:
+    def _frame(self, number: int) -> Path:
+        return self.folder / "frames" / f"{number:06d}.safetensors"
+
+    def checkpoint(self, progress: Progress, curve: Sequence[tuple[float, float]]) -> None:
         """Everything needed to go on from here; written so that a crash leaves this one or the one before."""
         points = torch.tensor(list(curve), dtype=torch.float64).reshape(-1, 2)
-        arrays = {"tokens": progress.tokens.contiguous(), "curve": points}
+        arrays = {"tokens": progress.tokens.cpu().contiguous(), "curve": points}
         numbers = {
+            "key": self.key,
             "steps": str(progress.steps),
             "time": progress.time.hex(),
             "next_step": progress.next_step.hex(),
             "evaluations": str(progress.evaluations),
-            "frames": str(frames),
+            "frames": " ".join(self.frames),
         }
-        write_atomically(self.folder / "checkpoint.safetensors", save(arrays, metadata=numbers))
+        digest = _digest(arrays, numbers)
+        write_atomically(self._checkpoint, save(arrays, metadata=numbers | {"sha256": digest}))
 
     def resume(self, device: torch.device) -> tuple[Resume, list[tuple[float, float]]] | None:
         """Where the run was left, or None. A damaged checkpoint is as good as none: the run starts again."""
         try:
-            arrays, metadata = _read_safetensors(self.folder / "checkpoint.safetensors")
-            frames = tuple(
-                _read_safetensors(self.folder / "frames" / f"{number:06d}.safetensors")[0]["tokens"].to(device)
-                for number in range(int(metadata["frames"]))
-            )
-            curve = [(float(t), float(w)) for t, w in arrays["curve"]]
+            blob = self._checkpoint.read_bytes()
+            arrays, numbers = load(blob), _metadata(blob)
+            if numbers.pop("sha256") != _digest(arrays, numbers):
+                return None
+            frames = []
+            for number, checksum in enumerate(numbers["frames"].split()):
+                frame = self._frame(number).read_bytes()
+                if hashlib.sha256(frame).hexdigest() != checksum:
+                    return None
+                frames.append(load(frame)["tokens"].to(device))
+            self.frames = numbers["frames"].split()
             state = Resume(
-                steps=int(metadata["steps"]),
-                time=float.fromhex(metadata["time"]),
-                next_step=float.fromhex(metadata["next_step"]),
-                evaluations=int(metadata["evaluations"]),
+                steps=int(numbers["steps"]),
+                time=float.fromhex(numbers["time"]),
+                next_step=float.fromhex(numbers["next_step"]),
+                evaluations=int(numbers["evaluations"]),
                 tokens=arrays["tokens"].to(device),
-                frames=frames,
+                frames=tuple(frames),
             )
-            return state, curve
-        except (OSError, SafetensorError, KeyError, ValueError):
+            return state, [(float(t), float(w)) for t, w in arrays["curve"]]
+        except DAMAGE:
             return None
 
     def finish(
@@ -138,10 +163,21 @@ class Partial:
         return final
 
     def publish(self) -> None:
+        """Move the finished directory into place, if nobody has put something else there meanwhile."""
         old = _old(self.out)
-        if self.out.exists():
-            os.rename(self.out, old)
-        os.rename(self.folder / "final", self.out)
+        for attempt in range(5):
+            _refuse_foreign(self.out, self.identity, self.force)
+            if self.out.exists():
+                shutil.rmtree(old, ignore_errors=True)  # left by a crash; ``out`` is whole
+                os.rename(self.out, old)
+            try:
+                os.rename(self.folder / "final", self.out)
+                break
+            except OSError as error:
+                # A reader may just have put the old directory back (``recover``).
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or attempt == 4:
+                    raise
+        self.published = True
         _sync_folder(self.out.parent)
         shutil.rmtree(old, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -157,22 +193,24 @@ def load_run(path: str | Path) -> Trajectory:
     folder = Path(path)
     recover(folder)
     _check(folder)
-    arrays = load((folder / ARRAYS).read_bytes())
-    summary = read_summary(folder)
-    spec = specs.read(folder / SPEC)
-    weights = arrays.get("weights")
-    return Trajectory(
-        times=arrays["times"].numpy(),
-        tokens=arrays["tokens"].numpy(),
-        weights=None if weights is None else weights.numpy(),
-        status=summary["status"],
-        layers=_heads_from(arrays),
-        initial=arrays["initial"].numpy(),
-        stepper=specs.build_stepper(spec),
-        until=summary["until"],
-        steps=summary["steps"],
-        evaluations=summary["evaluations"],
-    )
+    summary, spec = read_summary(folder), specs.read(folder / SPEC)
+    try:
+        arrays = load((folder / ARRAYS).read_bytes())
+        weights = arrays.get("weights")
+        return Trajectory(
+            times=arrays["times"].numpy(),
+            tokens=arrays["tokens"].numpy(),
+            weights=None if weights is None else weights.numpy(),
+            status=summary["status"],
+            layers=_heads_from(arrays),
+            initial=arrays["initial"].numpy(),
+            stepper=specs.build_stepper(spec),
+            until=float(summary["until"]),
+            steps=int(summary["steps"]),
+            evaluations=int(summary["evaluations"]),
+        )
+    except (SafetensorError, KeyError, TypeError, IndexError) as error:
+        raise BadRun(f"{folder} was not written by this version of frostline: {error}.") from None
 
 
 def heads_as_arrays(layers: Sequence[Sequence[Attention]]) -> Arrays:
@@ -197,7 +235,7 @@ def _heads_from(arrays: Arrays) -> tuple[Layer, ...]:
 def read_summary(folder: Path) -> dict[str, Any]:
     """summary.json of a run directory."""
     summary = _read_json(folder, SUMMARY, ("status", "steps", "until", "evaluations"))
-    if summary["status"] not in STATUSES:
+    if not isinstance(summary["status"], str) or summary["status"] not in STATUSES:
         raise BadRun(f"{folder / SUMMARY} has the unknown status {summary['status']!r}.")
     return summary
 
@@ -235,7 +273,7 @@ def _check(folder: Path) -> None:
 def recover(out: Path) -> None:
     """Put the old directory back if a crash came between its going and the new one's coming."""
     old = _old(out)
-    if old.exists() and not out.exists():
+    if (old / PROVENANCE).exists() and not out.exists():
         os.rename(old, out)
 
 
@@ -276,7 +314,7 @@ def _read_json(folder: Path, name: str, needed: tuple[str, ...]) -> dict[str, An
         found = json.loads((folder / name).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadRun(f"{folder} is not a whole run directory: {name}: {error.strerror}.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadRun(f"{folder / name} is not readable JSON: truncated or changed; run the spec again.") from None
     missing = [key for key in needed if not isinstance(found, dict) or key not in found]
     if missing:
@@ -284,12 +322,19 @@ def _read_json(folder: Path, name: str, needed: tuple[str, ...]) -> dict[str, An
     return found
 
 
-def _read_safetensors(path: Path) -> tuple[Arrays, dict[str, str]]:
-    blob = path.read_bytes()
-    arrays = load(blob)
-    # safetensors' byte loader drops the metadata; its header is JSON behind a length.
+def _metadata(blob: bytes) -> dict[str, str]:
+    """safetensors' byte loader drops the metadata; its header is JSON behind a length."""
     length = int.from_bytes(blob[:8], "little")
-    return arrays, json.loads(blob[8 : 8 + length]).get("__metadata__", {})
+    return dict(json.loads(blob[8 : 8 + length])["__metadata__"])
+
+
+def _digest(arrays: Arrays, numbers: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(numbers), sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name].contiguous()
+        digest.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
+        digest.update(array.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

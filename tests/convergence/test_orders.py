@@ -61,7 +61,7 @@ def test_order_of_the_adaptive_method_and_of_its_dense_output(seed):
 
 
 def test_the_error_estimate_is_honest_on_100_problems():
-    """Within a factor 3 of the true local error of the fourth-order solution it estimates (THEORY-free: pure numerics)."""
+    """Within a factor 3 of the true local error of the fourth-order solution it estimates."""
     ratios = []
     for seed in range(100):
         field, x = field_of(seed)

@@ -108,7 +108,7 @@ def simulate(
     until = as_positive(until, "until")
     as_count(max_steps, "max_steps")
     method = stepper if stepper is not None else Adaptive()
-    if not isinstance(method, FixedStepper | Adaptive):
+    if isinstance(method, type) or not isinstance(method, FixedStepper | Adaptive):
         raise BadParameter(
             f"stepper is {stepper!r}; pass an object, for example Euler(0.05), RK4(0.05) or Adaptive(1e-6)."
         )
@@ -131,7 +131,7 @@ def simulate(
         weights=shares,
         status=status or walk.status,
         layers=layers,
-        initial=x0,
+        initial=kind.restore(tokens),
         stepper=method,
         until=until,
         steps=state.steps if last is None else last.steps,

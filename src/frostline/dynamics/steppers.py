@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.integrate import RK45
@@ -16,6 +17,9 @@ from torch import Tensor
 
 from frostline.arrays import as_positive
 from frostline.sphere import unit
+
+FOURTH = np.append(RK45.B, 0.0) - RK45.E
+"""Weights of the embedded fourth-order solution."""
 
 Velocity: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -80,8 +84,9 @@ class Trial:
 
     @property
     def error(self) -> Float[Tensor, "*batch n"]:
-        """Per token, |x⁽⁵⁾ − x⁽⁴⁾|: an estimate of the local error of the fourth-order solution."""
-        return torch.linalg.vector_norm(self.h * _combine(RK45.E, self.slopes), dim=-1)
+        """Per token, |x⁽⁵⁾ − x⁽⁴⁾| with both on the sphere: the local error of the fourth-order solution, estimated."""
+        fourth = unit(self.start + self.h * _combine(FOURTH, self.slopes))
+        return torch.linalg.vector_norm(self.moved - fourth, dim=-1)
 
     def at(self, fraction: float) -> Float[Tensor, "*batch n d"]:
         """Dense output: the tokens at start + fraction·h, to fourth order."""

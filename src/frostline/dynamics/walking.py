@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from frostline.dynamics.steppers import Adaptive, FixedStepper, Velocity
+from frostline.errors import BadParameter
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class Resume:
     tokens: Float[Tensor, "*batch n d"]
     frames: tuple[Tensor, ...]
 
+
+MOST_STEPS = 1e15
+"""More could not be counted exactly, let alone be taken."""
 
 Walk: TypeAlias = Iterator[Progress]
 
@@ -77,9 +81,17 @@ def plan(layers: int, until: float, step: float, save_at: Float[np.ndarray, "k"]
     for start, end in pairwise(cuts):
         layer = min(int(np.searchsorted(edges, (start + end) / 2, side="right")) - 1, layers - 1)
         # A quotient like 80.000000001 is rounding, not a reason for an 81st step.
-        count = max(1, math.ceil((end - start) / step * (1 - 1e-9)))
+        steps = float((end - start) / step * (1 - 1e-9))
+        if not steps < MOST_STEPS:
+            raise BadParameter(f"a step of {step:g} takes {steps:.3g} steps to t = {end:g}; choose a longer one.")
+        count = max(1, math.ceil(steps))
         segments.append((layer, float(start), float(end), count, bool(np.isin(end, save_at))))
     return Plan(tuple(segments))
+
+
+def _on_sphere(x: Float[Tensor, "*batch n d"]) -> bool:
+    """NaN fails, and so does a norm that over- or underflowed on the way."""
+    return bool(((torch.linalg.vector_norm(x, dim=-1) - 1).abs() <= 1e-4).all())
 
 
 class FixedWalk:
@@ -98,7 +110,7 @@ class FixedWalk:
             if resting != layer or h > calm:
                 moved = self.stepper.advance(self.fields[layer], x, h)
                 evaluations += self.stepper.stages
-                if not bool(torch.isfinite(moved).all()):
+                if not _on_sphere(moved):
                     self.status = "diverged"
                     return
                 resting, calm = (layer, h) if torch.equal(moved, x) else (-1, 0.0)
@@ -142,7 +154,7 @@ class AdaptiveWalk:
                     return
                 trial = self.stepper.trial(field, x, size, slope)
                 evaluations += self.stepper.stages
-                error = self.norm(trial.error)
+                error = self.norm(trial.error) if _on_sphere(trial.moved) else math.nan
                 if not error <= self.stepper.tolerance:
                     h = self.stepper.next_step(size, error) if math.isfinite(error) else size / 5
                     continue

@@ -117,7 +117,15 @@ def at_times(
     tolerance: float,
 ) -> ClockedPath:
     """All tokens at common times t (ascending, ≥ 0); NaN where a token's path has already ended in ker Bᵀ."""
-    return _Walk(Propagator(A), B, x0, times, tolerance).run()
+    # In units of ‖A‖ and ‖B‖, to powers of two (exact): with A = aA′ and B = bB′, τ = τ′/a and t = t′·b/a.
+    a, b = _power_of_two(A), _power_of_two(B)
+    path = _Walk(Propagator(A / a), B / b, x0, times * (a / b), tolerance).run()
+    return ClockedPath(path.tokens, path.clocks / a, path.ended * (b / a))
+
+
+def _power_of_two(matrix: Float[np.ndarray, "d d"]) -> float:
+    largest = float(np.abs(matrix).max())
+    return float(2.0 ** np.floor(np.log2(largest))) if largest > 0 else 1.0
 
 
 class _Walk:

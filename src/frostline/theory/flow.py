@@ -43,8 +43,8 @@ def zero_temperature(
     """Where tokens are at the given times when β → ∞ and the initial density has full support (THEORY eq. 5, 6).
 
     One head without bias is exact in the clock τ, and t(τ) is found by quadrature to the relative ``tolerance``.
-    Several heads, or a key bias, are integrated with that tolerance per unit time. The temperature of the heads plays
-    no role.
+    Several heads, or a key bias, are integrated with that tolerance per unit of path length. The temperature of the
+    heads plays no role.
 
     >>> from frostline.attention import Attention
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1.0)
@@ -68,7 +68,8 @@ def zero_temperature(
         clocks = _restore(kind, path.clocks.reshape(len(wanted), *batch))
         method = "exact in the clock"
     else:
-        frames, ended = integrate(Field.of(layer), flat, wanted, tolerance=tolerance)
+        field = Field.of(layer)
+        frames, ended = integrate(field, flat, wanted, tolerance=tolerance * field.speed_scale)
         clocks, method = None, "integrated"
     return ZeroTemperaturePath(
         times=wanted,

@@ -19,7 +19,8 @@ KINDS = {
     "rotation": "no limit: tokens approach a closed orbit and keep different phases",
     "defective": "every token goes to a limit, but only like 1/τ: the dominant eigenvalue has a Jordan block",
     "mixed": "no limit is claimed: several kinds of eigenvalues share the largest real part",
-    "numerical": "several heads or a key bias: no closed form, limits are found by integration",
+    "numerical": "several heads or a key bias: no closed form, limits are found by integration, until a token moves "
+    "slower than 1e-8‖V‖ (tokens that do not within a time of 1000/‖V‖ count as having none)",
 }
 
 # Numerical limits: a token is at rest when it moves slower than this (times ‖V‖) …
@@ -39,7 +40,7 @@ class Limit:
     gap         distance from there to the next real part (infinite when there is none)
     rate        gap/σ_max(B): a lower bound of the asymptotic contraction rate of a token per unit time
     tolerance   eigenvalues this close (absolute) to μ were counted as being at μ
-    resolution  gap/tolerance: how many times larger the gap is than what rounding could have made
+    resolution  how many times larger the gap is than what rounding could have made (below 10: do not trust the answer)
     in_kernel   E lies in ker Bᵀ: the limit exists in the clock τ, but in t the paths end at finite times
     plane       (2, d) basis of the plane of a rotation; ``period`` the time of one turn
     """
@@ -54,14 +55,9 @@ class Limit:
     in_kernel: bool
     plane: Array | None
     period: float | None
+    resolution: float | None
     _map: Float[np.ndarray, "powers d d"] | None
     _layer: Layer
-
-    @property
-    def resolution(self) -> float | None:
-        if self.gap is None or self.tolerance is None:
-            return None
-        return self.gap / self.tolerance if self.tolerance > 0 else np.inf
 
     def __call__(self, x0: Array) -> Array:
         """The limit of each token (…, n, d); rows of NaN for tokens without one (``undefined`` lists them)."""
@@ -139,7 +135,7 @@ def limit(heads: Heads, *, tolerance: float | None = None) -> Limit:
     if tolerance is not None and not (0 <= as_number(tolerance, "tolerance") < 1):
         raise BadParameter(f"tolerance is {tolerance}; it is relative to ‖A‖ and lies in [0, 1).")
     if not is_plain(layer):
-        return Limit("numerical", None, None, None, None, None, None, False, None, None, None, layer)
+        return Limit("numerical", None, None, None, None, None, None, False, None, None, None, None, layer)
     head = layer[0]
     found = dominant(head.matrices.A, epsilon=float(torch.finfo(head.dtype).eps), tolerance=tolerance)
     return _classified(head, found)
@@ -176,6 +172,7 @@ def _classified(head: Attention, found: Dominant) -> Limit:
         in_kernel=bool(np.linalg.norm(B.T @ basis, 2) <= BACKWARD_ERROR * np.finfo(float).eps * sigma),
         plane=rows if kind == "rotation" else None,
         period=_period(found, B) if kind == "rotation" else None,
+        resolution=found.resolution,
         _map=powers_on_space,
         _layer=(head,),
     )

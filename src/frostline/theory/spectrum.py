@@ -15,6 +15,10 @@ from scipy import linalg
 BACKWARD_ERROR = 100.0
 
 
+# Larger blocks spread their eigenvalue so far (η^{1/5} = 2e-3) that everything badly conditioned would look like one.
+LARGEST_BLOCK = 4
+
+
 @dataclass(frozen=True, eq=False)
 class Dominant:
     """The part of A at the largest real part μ."""
@@ -32,6 +36,8 @@ class Dominant:
     """Eigenvalues at least this close (absolute) were taken to be at μ."""
     rounding: float
     """Entries of ``block`` this small may be rounding."""
+    resolution: float
+    """The gap over how far rounding may have moved the mean of the group or the next eigenvalue."""
 
 
 def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | None) -> Dominant:
@@ -49,6 +55,7 @@ def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | 
         next_real=found.next_real * size,
         tolerance=found.tolerance * size,
         rounding=found.rounding * size,
+        resolution=found.resolution,
     )
 
 
@@ -76,9 +83,14 @@ def _dominant(A: Float[np.ndarray, "d d"], epsilon: float, tolerance: float | No
         X = linalg.solve_sylvester(block, -schur[m:, m:], -schur[:m, m:])
         projector = projector - basis[:, :m] @ X @ basis[:, m:].T
     group = linalg.eigvals(block)
-    rounding = BACKWARD_ERROR * epsilon * size * float(np.linalg.norm(projector, 2))
+    overlap = np.abs((left.conj() * right).sum(0))[~inside & (values.real == next_real)]
+    eta = BACKWARD_ERROR * epsilon * size
+    uncertainty = eta * max(float(np.linalg.norm(projector, 2)), *(1 / max(s, 1e-300) for s in overlap), 1.0)
+    rounding = eta * float(np.linalg.norm(projector, 2))
     # The mean of a group is far better determined than its members (a Jordan block spreads them by η^{1/k}).
-    return Dominant(float(np.trace(block)) / m, group, basis[:, :m], block, projector, next_real, used, rounding)
+    mu = float(np.trace(block)) / m
+    resolution = (mu - next_real) / uncertainty
+    return Dominant(mu, group, basis[:, :m], block, projector, next_real, used, rounding, resolution)
 
 
 def _closed(
@@ -93,7 +105,9 @@ def _closed(
     cluster = inside & (np.abs(values - lead) <= 2 * radius.max())
     centre = values[cluster].mean()
     spread = np.abs(values[cluster] - centre).max()
-    return inside | (np.abs(values - centre) <= 2 * spread)
+    inside = inside | (np.abs(values - centre) <= 2 * spread)
+    # Nothing above a member may stay outside.
+    return inside | (values.real >= values.real[inside].min())
 
 
 def _radii(
@@ -108,7 +122,7 @@ def _radii(
     sensitivity = eta / np.maximum(overlap, np.finfo(float).tiny)
     # A Jordan block of size k spreads its eigenvalue by η^{1/k} and no further; take the largest k that explains
     # at least k eigenvalues.
-    for k in range(len(distance), 0, -1):
+    for k in range(min(LARGEST_BLOCK, len(distance)), 0, -1):
         radius = 2 * np.minimum(sensitivity, eta ** (1 / k))
         if (distance <= radius).sum() >= k:
             return radius
