@@ -36,7 +36,7 @@ def test_without_a_limit_there_are_no_rings():
 def test_tokens_without_a_limit_are_grey_and_the_others_keep_their_colours(two_clusters):
     x0 = np.array([[0.6, 0.8, 0], [-0.6, 0.8, 0], [0, 1.0, 0]])
     ax = fl.plot.tokens(fl.simulate(two_clusters, x0, until=0.1, save_at=[0]))[0]
-    colours = np.concatenate([c.get_facecolors() for c in ax.collections[:2]])
+    colours = np.concatenate([c.get_facecolors() for c in ax.collections[:2] if len(c.get_offsets())])
     assert len(np.unique(colours[:, :3], axis=0)) == 3
 
 

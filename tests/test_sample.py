@@ -47,6 +47,16 @@ def test_caps_fill_their_caps_uniformly(d, angle):
     assert np.mean(share) == pytest.approx(0.5, abs=5 / np.sqrt(12 * N))
 
 
+@pytest.mark.parametrize(("d", "angle"), [(384, 0.1), (300, 0.05), (64, 1e-6)])
+def test_caps_too_small_for_their_share_to_be_a_number(d, angle):
+    """Tokens of a tiny cap in high d gather at its rim: E[sin²(θ/2)] = sin²(angle/2)·(d−1)/(d+1) to leading order."""
+    x = sample.caps(5000, np.eye(d)[0], angle, seed=3)
+    theta = 2 * np.arcsin(np.linalg.norm(x - np.eye(d)[0], axis=1) / 2)
+    assert len(np.unique(x, axis=0)) == 5000 and theta.max() <= angle * (1 + 1e-9)
+    share = np.mean(np.sin(theta / 2) ** 2) / np.sin(angle / 2) ** 2
+    assert share == pytest.approx((d - 1) / (d + 1), abs=0.01)
+
+
 def test_several_caps_share_the_tokens():
     x = sample.caps(N, np.eye(3), 0.2, seed=4)
     nearest = (x @ np.eye(3)).argmax(1)

@@ -133,6 +133,15 @@ def test_flags_override_the_file(tmp_path):
         ({"layers": [{"B": [1.0, 1.0, 1.0]}]}, "layers beside"),
         ({"layers": [], "B": None}, "empty list"),
         ({"seed": -1}, "seed is -1"),
+        ({"dimension": 1, "B": [1.0]}, "dimension = 1"),
+        ({"dimension": -3}, "dimension = -3"),
+        ({"out": "a\0b"}, "NUL"),
+        ({"B": "a\0b.npy"}, "null"),
+        ({"tokens": {"count": 5, "concentration": 3.0}}, "concentration goes with vmf or nodes"),
+        ({"tokens": {"count": 5, "distribution": "vmf", "mean": [], "concentration": 3.0}}, "empty"),
+        ({"tokens": {"count": 5, "distribution": "nodes", "mean": [1.0]}}, "has 1 entries"),
+        ({"tokens": {"distribution": "file", "path": "x.dat"}}, "not a .npy file"),
+        ({"K": [1.0, 1.0, 1.0], "B": None, "heads": [{"B": [1.0, 1.0, 1.0]}]}, "beside B, Q or K"),
         ({"tokens": {"distribution": "file", "path": "x.npy", "count": 3}}, "leave count"),
         ({"heads": [{"B": [1.0, 1.0, 1.0]}]}, "heads beside"),
     ],
@@ -144,7 +153,7 @@ def test_bad_specs_get_a_sentence(changes, words):
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"tokens": 0}, "at least 1"), ({"dimension": 1, "B": [1.0]}, "d = 1"), ({"beta": -1}, "beta")],
+    [({"tokens": 0}, "at least 1"), ({"beta": -1}, "beta")],
 )
 def test_the_library_judges_what_the_types_allow(changes, words):
     with pytest.raises((BadParameter, BadArray), match=words):
@@ -155,6 +164,8 @@ def test_unreadable_files_get_a_sentence(tmp_path):
     for name, content, words in (
         ("a.toml", b"tokens = = 3", "is not TOML"),
         ("b.toml", b"\xff\xfe\x00", "not UTF-8"),
+        ("c.toml", b"tokens = " + b"9" * 5000, "is not TOML"),
+        ("d.toml", b"B = " + b"[" * 3000 + b"]" * 3000, "nested too deeply"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(BadSpec, match=words):

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 CODE = r"""
-import numpy as np, frostline as fl
+import numpy as np, torch, frostline as fl
 from frostline.errors import FrostlineError
 I = [[1.0, 0.0], [0.0, 1.0]]
 head = fl.Attention.from_matrices(I, I, 1.0)
@@ -35,6 +35,18 @@ calls = {
     "angle as text": lambda: fl.sample.caps(5, [0, 1], "wide", seed=0),
     "concentration as text": lambda: fl.sample.vmf(5, [0, 1], "high", seed=0),
     "path as number": lambda: fl.load_run(3),
+    "huge beta": lambda: fl.Attention.from_matrices(I, I, 10**400),
+    "huge until": lambda: fl.simulate(head, I, until=10**400),
+    "huge entry": lambda: fl.Attention.from_matrices([[10**400, 0], [0, 1]], I, 1.0),
+    "heads of numbers": lambda: fl.simulate([5], I, until=1.0),
+    "engine as list": lambda: fl.simulate(head, I, until=1.0, engine=[]),
+    "a class for a stepper": lambda: fl.simulate(head, I, until=1.0, stepper=fl.Euler),
+    "negative seed": lambda: fl.sample.uniform(3, 2, seed=-1),
+    "seed as text": lambda: fl.sample.uniform(3, 2, seed="x"),
+    "too short a step": lambda: fl.simulate(head, I, until=1.0, stepper=fl.Euler(1e-320)),
+    "sparse tokens": lambda: fl.simulate(head, torch.eye(2).to_sparse(), until=1.0),
+    "antipodal retraction": lambda: fl.sphere.retract([1.0, 0.0], [-1.0, 0.0]),
+    "a density that vanishes": lambda: fl.sample.nodes(9, 2, log_density=lambda x: x[:, 0] * 0 - np.inf),
 }
 for name, call in calls.items():
     try:

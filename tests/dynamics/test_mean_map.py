@@ -146,6 +146,12 @@ def test_the_mean_lies_in_the_ball_and_weight_zero_does_not_count(d, n, beta, se
     assert np.abs(fl.mean_map(head, x, sources=ghost, weights=weights) - m).max() < 1e-10
 
 
+def test_logits_that_overflow_are_refused():
+    head = fl.Attention.from_matrices(10 * np.eye(3), np.eye(3), beta=1e308)
+    with pytest.raises(BadParameter, match="overflow"):
+        fl.mean_map(head, np.eye(3))
+
+
 def test_kinds_come_back(rng):
     head = random_head(rng, 3, 5.0)
     x = torch.from_numpy(fl.sample.uniform(5, 3, seed=6)).float()

@@ -173,6 +173,20 @@ class TestStatus:
         assert run.status == "diverged" and "smaller step" in run.message
         assert run.times.tolist() == [0, 1e10] and bool(torch.isfinite(run.tokens).all())
 
+    def test_a_norm_that_overflows_is_a_divergence_too(self, two_clusters):
+        warm = two_clusters.with_beta(1.0)
+        run = fl.simulate(warm, fl.sample.uniform(4, 3, seed=8), until=1e160, stepper=fl.Euler(1e160))
+        assert run.status == "diverged"
+
+    def test_rest_under_a_tiny_step_is_not_rest(self):
+        """Two saved times 5e-17 apart: nothing moves in between, everything after."""
+        head = fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), 10.0)
+        for seed in range(10):
+            x0 = fl.sample.uniform(2, 3, seed=seed)
+            odd = fl.simulate(head, x0, until=1.0, stepper=fl.Euler(0.05), save_at=[0.3, 0.1 + 0.2, 1.0])
+            plain = fl.simulate(head, x0, until=1.0, stepper=fl.Euler(0.05), save_at=[0.3, 1.0])
+            assert odd.status == "finished" and np.abs(odd.tokens[-1] - plain.tokens[-1]).max() < 1e-12
+
     def test_the_step_limit_ends_a_run_early(self, two_clusters):
         x0 = fl.sample.uniform(10, 3, seed=9)
         run = fl.simulate(two_clusters, x0, until=1.0, stepper=fl.Euler(0.01), save_at=[0.1, 1.0], max_steps=50)

@@ -107,6 +107,31 @@ def test_adding_a_multiple_of_the_identity_to_A_changes_nothing(rng):
     assert np.abs(plain.tokens - shifted.tokens).max() < 1e-10
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150])
+def test_the_scale_of_B_only_changes_the_clock(scale):
+    """B → sB leaves F as it is: the same path in t."""
+    x0 = fl.sample.uniform(5, 3, seed=7)
+    plain, scaled = (
+        fl.zero_temperature(fl.Attention.from_matrices(np.diag([1, 0.5, 0.2]) * s, np.eye(3), 1.0), x0, times=TIMES)
+        for s in (1.0, scale)
+    )
+    assert np.abs(plain.tokens - scaled.tokens).max() < 1e-12
+
+
+def test_fast_heads_are_integrated_as_well_as_slow_ones():
+    """V → sV is time → time/s, also for the integrated flow."""
+    x0, bias = fl.sample.uniform(50, 3, seed=8), [0.3, -0.2, 0.1]
+    plain, fast = (
+        fl.zero_temperature(
+            fl.Attention.from_matrices(np.diag([1, 0.5, 0.2]), s * np.eye(3), 1.0, key_bias=bias),
+            x0,
+            times=[1 / s, 3 / s],
+        )
+        for s in (1.0, 1e8)
+    )
+    assert np.abs(plain.tokens - fast.tokens).max() < 1e-8
+
+
 class TestKernel:
     def test_checked_example(self):
         """THEORY section 3: B = diag(1, .5, 0), V = −I, from (1,1,1)/√3 the path ends at t = 1.196."""

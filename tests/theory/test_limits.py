@@ -129,6 +129,21 @@ def test_jordan_structure_survives_random_similarities(blocks, kind, dimension):
         assert (found.kind, found.dimension) == (kind, dimension)
 
 
+@pytest.mark.parametrize(
+    "A",
+    [
+        np.diag(np.arange(40.0, 0, -1)) + 40 * np.diag(np.ones(39), 1),
+        np.diag(np.linspace(1, 0, 40)) + np.triu(np.random.default_rng(0).standard_normal((40, 40)), 1),
+        np.diag(np.linspace(1, 0.5, 40)) + 0.3 * np.diag(np.ones(39), 1),
+        np.triu(np.ones((30, 30)), 1) + np.diag(np.linspace(1, 0, 30)),
+    ],
+)
+def test_spectra_beyond_float64_are_never_called_resolved(A):
+    """Eigenvalues whose condition number exceeds 1/ε: whatever is answered, it says not to trust it."""
+    found = fl.limit(fl.Attention.from_matrices(np.eye(len(A)), A, 1.0))
+    assert found.resolution < 10 and found.gap >= 0 and "do not trust it" in found.describe()
+
+
 def test_a_weak_jordan_block_is_still_one():
     head = fl.Attention.from_matrices(np.eye(3), [[1, 1e-6, 0], [0, 1, 0], [0, 0, 0.2]], beta=1.0)
     x0 = fl.sample.uniform(5, 3, seed=0)
