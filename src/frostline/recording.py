@@ -126,14 +126,14 @@ class Target:
         try:
             found = limit(layers)
         except BadParameter:
-            return cls(None, None, None, weights, f"a stack of {len(layers)} layers has no single limit")
+            return cls(None, None, None, weights, f"a stack of {len(layers)} layers has no single limit.")
         try:
             tokens = np.asarray(found(x0.cpu().numpy()), dtype=np.float64)
-        except NoLimit as error:
-            return cls(found, None, None, weights, str(error))
+        except NoLimit:
+            return cls(found, None, None, weights, f"the kind is {found.kind}.")
         defined = np.asarray(np.isfinite(tokens).all(axis=-1))
         if not defined.any():
-            return cls(found, None, defined, weights, "no token has a limit")
+            return cls(found, None, defined, weights, "no token has one.")
         return cls(found, tokens, defined, weights, "")
 
     def distance(self, tokens: torch.Tensor) -> float:

@@ -88,7 +88,7 @@ def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
     if summary["tokens_without_limit"]:
         say(f"{summary['tokens_without_limit']} tokens have no limit and are left out of the distance.")
     if distance["none_because"]:
-        say(f"No distance to a limit: {distance['none_because']}")
+        say(f"There is no limit to measure a distance to: {distance['none_because']}")
     else:
         say(
             f"W2 to the limit (index coupling, an upper bound): {distance['first']:.4g} at the start, smallest "
