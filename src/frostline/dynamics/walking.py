@@ -59,6 +59,10 @@ class Plan:
     segments: tuple[tuple[int, float, float, int, bool], ...]
     """(layer, start, end, number of equal steps, whether the end is to be saved)"""
 
+    @property
+    def total(self) -> int:
+        return sum(segment[3] for segment in self.segments)
+
     def steps(self) -> Iterator[tuple[int, float, float, bool]]:
         """(layer, step size, time after the step, save it)"""
         for layer, start, end, count, save in self.segments:
@@ -106,6 +110,11 @@ class FixedWalk:
         # At rest in this layer under steps up to this size: the map is deterministic, so every such step would return
         # the same bits again (a longer one might not).
         resting, calm = -1, 0.0
+        if done and done == self.plan.total:
+            # Resumed after the last step: only whether the tokens are at rest is left to say.
+            layer, start, end, count, _ = self.plan.segments[-1]
+            moved = self.stepper.advance(self.fields[layer], x, (end - start) / count)
+            self.status = "stalled" if torch.equal(moved, x) else "finished"
         for layer, h, time, save in islice(self.plan.steps(), done, None):
             if resting != layer or h > calm:
                 moved = self.stepper.advance(self.fields[layer], x, h)

@@ -142,6 +142,8 @@ class _Walk:
         n, d = x0.shape
         self.propagator, self.B, self.times, self.tolerance = propagator, B, times, tolerance
         self.scale = float(np.linalg.norm(B, 2))
+        # A product E·x is off by ε‖E‖/|Ex| relative to itself; a tenth of the tolerance may be lost to that in a step.
+        self.cancellation = min(CANCELLATION, 10 * EPSILON / tolerance)
         self.x, self.tau, self.t = x0.copy(), np.zeros(n), np.zeros(n)
         self.level = np.zeros(n, dtype=np.int64)
         self.due = np.zeros(n, dtype=np.int64)
@@ -179,7 +181,7 @@ class _Walk:
         resolved = tail <= self.tolerance * mean + rounding
         # Across ker Bᵀ the direction Bᵀx/|Bᵀx| flips; a near miss turns it too, but smoothly at a finer step.
         turned = ((key[:, 1:] * key[:, :-1]).sum(axis=2) <= 0).any(axis=1)
-        trusted = size[:, -1] >= CANCELLATION * self.propagator.power(level)[1]
+        trusted = size[:, -1] >= self.cancellation * self.propagator.power(level)[1]
         inside = speed[:, 0] <= rounding
         finest = level <= FINEST
         over = inside | (turned & finest)
