@@ -34,7 +34,7 @@ def test_closed_form_agrees_with_quadrature(rng, d, beta):
 @pytest.mark.parametrize("d", [2, 3, 10])
 @pytest.mark.parametrize("concentration", [0.5, 2.0, 5.0])
 def test_first_order_error_falls_a_hundredfold_per_decade(d, concentration):
-    """Issue figure: the ratio between β and 10β is within 5 % of 100 for concentration ≤ 5, κ ≥ 100."""
+    """The ratio between β and 10β is within 5 % of 100 for concentration ≤ 5, κ ≥ 100."""
     rng = np.random.default_rng([d, int(10 * concentration)])
     density, x = densities.vmf(rng.standard_normal(d), concentration), fl.sample.uniform(40, d, seed=rng)
     for beta in (100.0, 1000.0):

@@ -1,5 +1,6 @@
 """The zero-temperature flow (THEORY section 3): tokens without interaction, each drawn to its y*(x)."""
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,9 @@ class ZeroTemperaturePath:
             f"ZeroTemperaturePath(tokens {tuple(self.tokens.shape)}, t = {self.times[0]:g} … {self.times[-1]:g}, "
             f"{self.method}, {lost} tokens ended in ker Bᵀ)"
         )
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{html.escape(repr(self))}</b></p>"
 
 
 def zero_temperature(
