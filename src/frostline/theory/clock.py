@@ -15,6 +15,7 @@ from scipy import linalg
 
 from frostline.errors import BadParameter
 from frostline.sphere import unit_rows
+from frostline.theory.spectrum import scale_of
 
 EPSILON = float(np.finfo(np.float64).eps)
 # A product E·x is trusted while |Ex| ≥ this·‖E‖: two digits of cancellation at most, per step.
@@ -118,14 +119,9 @@ def at_times(
 ) -> ClockedPath:
     """All tokens at common times t (ascending, ≥ 0); NaN where a token's path has already ended in ker Bᵀ."""
     # In units of ‖A‖ and ‖B‖, to powers of two (exact): with A = aA′ and B = bB′, τ = τ′/a and t = t′·b/a.
-    a, b = _power_of_two(A), _power_of_two(B)
+    a, b = scale_of(A), scale_of(B)
     path = _Walk(Propagator(A / a), B / b, x0, times * (a / b), tolerance).run()
     return ClockedPath(path.tokens, path.clocks / a, path.ended * (b / a))
-
-
-def _power_of_two(matrix: Float[np.ndarray, "d d"]) -> float:
-    largest = float(np.abs(matrix).max())
-    return float(2.0 ** np.floor(np.log2(largest))) if largest > 0 else 1.0
 
 
 class _Walk:

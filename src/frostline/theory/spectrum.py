@@ -13,8 +13,6 @@ from scipy import linalg
 
 # The relative error assumed in A, in units of machine epsilon: room for how A was formed (a product, a similarity).
 BACKWARD_ERROR = 100.0
-
-
 # Larger blocks spread their eigenvalue so far (η^{1/5} = 2e-3) that everything badly conditioned would look like one.
 LARGEST_BLOCK = 4
 
@@ -42,9 +40,7 @@ class Dominant:
 
 def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | None) -> Dominant:
     """The dominant group of A. ``tolerance`` (relative to ‖A‖) replaces the automatic rule."""
-    # In units of ‖A‖, to the power of two below it: exact, and safe from over- and underflow.
-    largest = float(np.abs(A).max())
-    size = float(2.0 ** np.floor(np.log2(largest))) if largest > 0 else 1.0
+    size = scale_of(A)
     found = _dominant(A / size, epsilon, tolerance)
     return Dominant(
         mu=found.mu * size,
@@ -57,6 +53,12 @@ def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | 
         rounding=found.rounding * size,
         resolution=found.resolution,
     )
+
+
+def scale_of(matrix: Float[np.ndarray, "d d"]) -> float:
+    """The power of two below the largest entry: dividing by it is exact, and safe from over- and underflow."""
+    largest = float(np.abs(matrix).max())
+    return float(2.0 ** np.floor(np.log2(largest))) if largest > 0 else 1.0
 
 
 def _dominant(A: Float[np.ndarray, "d d"], epsilon: float, tolerance: float | None) -> Dominant:
