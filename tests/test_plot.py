@@ -40,13 +40,6 @@ def test_tokens_without_a_limit_are_grey_and_the_others_keep_their_colours(two_c
     assert len(np.unique(colours[:, :3], axis=0)) == 3
 
 
-def test_what_is_not_a_run_gets_a_sentence(two_clusters):
-    path = fl.zero_temperature(two_clusters, np.eye(3), times=[1.0])
-    for draw in (fl.plot.tokens, fl.plot.distance):
-        with pytest.raises((BadParameter, TypeError), match="Trajectory"):
-            draw(path)
-
-
 def test_large_clouds_are_thinned_and_the_figure_says_so():
     axes = fl.plot.tokens(run_in(3, n=9000, max_steps=1, stepper=fl.Euler(0.1)))
     assert len(axes[0].collections[0].get_offsets()) + len(axes[0].collections[1].get_offsets()) == 3000

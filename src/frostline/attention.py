@@ -125,7 +125,7 @@ class Attention:
         """The spectrum of A, largest real part first; from the k×k matrix QVKᵀ when k < d, with d − k zeros."""
         query = as_float64(self._query)
         if len(query) < self.dimension:
-            small = query @ as_float64(self._apply_value(self._key.to(torch.float64))).T
+            small = query @ as_float64(self.apply_value(self._key.to(torch.float64))).T
             values = np.concatenate([np.linalg.eigvals(small), np.zeros(self.dimension - len(query))])
         else:
             values = np.linalg.eigvals(self.matrices.A)
@@ -146,8 +146,10 @@ class Attention:
         return direction if self._key_bias is None else direction + self._key_bias
 
     def apply_value(self, m: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        """V m, row by row."""
-        return self._apply_value(m)
+        """V m, row by row, factor by factor."""
+        for factor in reversed(self._value):
+            m = m @ factor.to(m).T
+        return m
 
     def to(self, tensor: Tensor) -> "Attention":
         """This head with the dtype and device of ``tensor``, for the inner loops."""
@@ -182,11 +184,6 @@ class Attention:
         given = {name: part.numpy() for name, part in parts.items()}
         value = Factored(given["value0"], given["value1"]) if "value1" in given else given["value0"]
         return cls(given["query"], given["key"], value, float(given["beta"]), key_bias=given.get("key_bias"))
-
-    def _apply_value(self, m: Tensor) -> Tensor:
-        for factor in reversed(self._value):
-            m = m @ factor.to(m).T
-        return m
 
     def _dense_value(self, dtype: torch.dtype | None = None) -> Tensor:
         factors = [factor.to(dtype or factor.dtype) for factor in self._value]

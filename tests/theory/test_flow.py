@@ -143,7 +143,7 @@ class TestKernel:
         assert path.ended[0] == pytest.approx(1.196, abs=5e-4)
         assert np.isfinite(path.tokens[:2]).all() and np.isnan(path.tokens[2]).all()
 
-    def test_a_path_that_crosses_the_kernel_ends_there(self):
+    def test_a_path_towards_the_kernel_has_a_closed_form(self):
         """d = 2, B = e₁e₁ᵀ: Bᵀx = x₁e₁; V = a quarter turn drives x to x₁ = 0 at unit angular speed."""
         head = fl.Attention.from_matrices(np.diag([1.0, 0.0]), turning(0.0, 1.0), beta=1.0)
         start = np.array([[np.cos(0.4), np.sin(0.4)], [-np.cos(0.4), -np.sin(0.4)]])

@@ -45,13 +45,12 @@ def test_first_order_error_falls_a_hundredfold_per_decade(d, concentration):
         assert np.sqrt((cold**2).mean() / (colder**2).mean()) == pytest.approx(100, rel=0.05)
 
 
-def test_checked_numbers():
-    """THEORY section 6, von Mises–Fisher on S²: zeroth order off by about 1.5/κ·…, first by its square."""
-    density = densities.vmf([0, 0, 1], 1.0)
-    for beta, zeroth, first in ((100.0, 1.5e-2, 3.2e-4), (1000.0, 1.5e-3, 3.2e-6), (1e4, 1.5e-4, 3.2e-8)):
-        found = laplace(fl.Attention.from_matrices(np.eye(3), np.eye(3), beta), [[1.0, 0, 0]], density)
-        assert found.zeroth_error[0] == pytest.approx(zeroth, rel=0.2)
-        assert 0.02 * first < found.first_error[0] < 2 * first
+@pytest.mark.parametrize("beta", [0.5, 5.0, 200.0])
+def test_uniform_on_the_sphere_is_the_langevin_function(beta):
+    """S², uniform: m = (coth κ − 1/κ)y*, so the first-order value 1 − 1/κ is off by exactly coth κ − 1."""
+    found = laplace(fl.Attention.from_matrices(np.eye(3), np.eye(3), beta), [[0.6, 0.0, 0.8]], densities.uniform(3))
+    assert np.allclose(found.exact, (1 / np.tanh(beta) - 1 / beta) * found.zeroth, atol=1e-13)
+    assert found.first_error[0] == pytest.approx(1 / np.tanh(beta) - 1, abs=1e-13)
 
 
 @pytest.mark.parametrize("d", [2, 3, 10, 384, 1000])
