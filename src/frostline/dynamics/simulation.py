@@ -1,7 +1,8 @@
 """simulate: tokens through depth at finite temperature (THEORY eq. 2), as a Trajectory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Progress, Resume
 from frostline.errors import BadArray, BadParameter
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens
+from frostline.theory.regime import Regime, regime
 
 FIRST_STEP = 0.01
 """The adaptive method's first trial; the error control corrects it at once."""
@@ -53,6 +55,11 @@ class Trajectory:
     until: float
     steps: int
     evaluations: int
+
+    @cached_property
+    def regime(self) -> Regime:
+        """Whether the theory's assumptions hold for this run, each with its numbers; worked out when first asked for."""
+        return regime([list(layer) for layer in self.layers], self.initial, weights=self.weights, until=self.until)
 
     @property
     def message(self) -> str:
@@ -137,6 +144,18 @@ def simulate(
         steps=state.steps if last is None else last.steps,
         evaluations=state.evaluations if last is None else last.evaluations,
     )
+
+
+def steps_again(run: Trajectory, *, save_at: Sequence[float] | Array | None = None) -> Iterator[Progress]:
+    """The steps of a run once more, one at a time, from the same start in the same way.
+
+    ``save_at`` replaces the times that are read off on the way; by default they are those the run kept. Fixed steps
+    land on them, so with other times those steps differ from the run's; adaptive ones do not.
+    """
+    tokens, _ = as_tokens(run.initial, "initial")
+    saves = as_times(run.times if save_at is None else save_at, "save_at", until=run.until)
+    walk = _walk(run.layers, tokens, run.weights, run.stepper, run.until, saves, "auto")
+    yield from walk.go(_start(tokens, run.stepper, run.until, saves))
 
 
 def _walk(

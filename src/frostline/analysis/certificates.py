@@ -1,0 +1,270 @@
+"""certificate: a bound, proven for one run, on how far its tokens are from their limit (THEORY section 7).
+
+Between the steps of a run any path through its tokens will do. We take cubic Hermite arcs, normalised, and bound their
+defect |ẋ − F(x)| inside every step. A token's angle θ to its own zero-temperature path then obeys θ' ≤ ℓθ + δ, with ℓ
+a bound of the flow's expansion over the ball of radius θ: the radius is guessed, the guess verified, and only then used.
+The mean map's own rounding plays no role: it moves the arcs, and the defect is measured on the arcs.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from frostline.analysis.replaying import Node, one_run, replay, shares, velocity
+from frostline.arrays import as_float64, as_number
+from frostline.attention import is_plain
+from frostline.dynamics.simulation import Trajectory
+from frostline.errors import BadParameter, BadRun
+from frostline.sphere import unit_rows
+from frostline.theory.expansion import PAD, Derivative
+from frostline.theory.flow import zero_temperature
+from frostline.theory.limits import limit
+from frostline.theory.regime import Regime
+
+VACUOUS = 2.0
+"""The diameter of the sphere: a bound from here on says nothing."""
+PIECES = 8
+"""Into so many pieces each step is cut to bound its defect; evaluating F costs no mean map."""
+PATH_ERROR = 1e-9
+"""What zero_temperature promises; measured errors are below 1e-12."""
+LONGEST_GAP = 1.0
+"""Kept times farther apart than this (in units of 1/‖V‖) say too little about the way between them."""
+ATTEMPTS = 8
+"""Tries to find a radius that holds for a step; a token for which none is found counts as lost."""
+STRAY = 1e-6
+"""A replay this far from what was kept is another run."""
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """W_p to the target is no more than ``values``, at each kept time of this run of n tokens (not the mean field).
+
+    target     "limit" (Π♯ρ₀), or "zero-temperature path" (ρ_t^∞) where the tokens have no limit
+    times, values (k,)   the bound; ``vacuous`` (k,) marks those ≥ 2, which say nothing
+    temperature (k,)     the part that is due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}
+    approach (k,)        the part that is there at zero temperature already: W_p(ρ_t^∞, target), index coupling
+    angles (k, n)        θ_i, a bound of each token's angle to its own zero-temperature path (π: nothing is known)
+    defect (k,)          the largest bound of |ẋ − F(x)| so far, over tokens and time
+    """
+
+    target: str
+    p: float
+    times: Float[np.ndarray, "k"]
+    values: Float[np.ndarray, "k"]
+    temperature: Float[np.ndarray, "k"]
+    approach: Float[np.ndarray, "k"]
+    angles: Float[np.ndarray, "k n"]
+    defect: Float[np.ndarray, "k"]
+    regime: Regime
+
+    @property
+    def vacuous(self) -> Bool[np.ndarray, "k"]:
+        return ~(self.values < VACUOUS)
+
+    def describe(self) -> str:
+        """The last kept time in words."""
+        what = "its limit" if self.target == "limit" else "the zero-temperature path of the same tokens"
+        t, value = self.times[-1], self.values[-1]
+        lost = int((self.angles[-1] >= np.pi).sum())
+        tail = f" {lost} of {self.angles.shape[1]} tokens could not be followed." if lost else ""
+        if self.vacuous[-1]:
+            return f"Vacuous at t = {t:g}: the certificate is {value:.3g}, and no distance exceeds 2.{tail}"
+        return (
+            f"Certified at t = {t:g}: W{self.p:g} from this run to {what} is at most {value:.4g} "
+            f"({self.temperature[-1]:.3g} from temperature and steps, {self.approach[-1]:.3g} from the approach itself)."
+            f"{tail}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Certificate({self.describe()})"
+
+
+def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Certificate:
+    """Certify a run of one plain head: W_p from its tokens to their limit, at every time it kept.
+
+    The run is replayed to see the steps it did not keep; ``replayed=False`` uses the kept times alone, which must then
+    be close together.
+
+    >>> from frostline import Attention, sample, simulate
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1000.0)
+    >>> run = simulate(head, sample.uniform(200, 2, seed=0), until=4.0)
+    >>> bool(certificate(run).values[-1] < 0.6)
+    True
+    """
+    one_run(run, "certificate")
+    if not (1 <= as_number(p, "p") < np.inf):
+        raise BadParameter(f"p is {p}; the order of a Wasserstein distance is finite and ≥ 1.")
+    if len(run.layers) > 1 or not is_plain(run.layers[0]):
+        raise BadParameter(
+            "certificate covers one layer with one head and no key bias, where the zero-temperature flow has the form "
+            f"of THEORY eq. 5; this run has {len(run.layers)} layers of {len(run.layers[0])} heads."
+        )
+    B, V, A, _ = run.layers[0][0].matrices
+    size = float(np.linalg.norm(V, 2)) or 1.0
+    walk = _Walk(Derivative(A, B))
+    kept = {float(time): as_float64(torch.as_tensor(frame)) for time, frame in zip(run.times, run.tokens, strict=True)}
+    angles, strays, defects = [], [], []
+    for node in replay(run, spacing=0.1 / size) if replayed else _kept(run, size):
+        walk.to(node, velocity(run.layers[0], node.tokens, run.weights))
+        if node.time in kept:
+            angles.append(walk.theta)
+            strays.append(np.linalg.norm(kept[node.time] - node.tokens, axis=1))
+            defects.append(walk.worst)
+    if len(angles) < len(run.times) or not max(stray.max() for stray in strays) < STRAY:
+        raise BadRun(
+            "replaying the run did not lead to the tokens it kept; it was not made by this stepper from this start "
+            "(replayed=False certifies the kept times as they are)."
+        )
+    return _closed(run, p, np.array(angles), np.array(strays), np.array(defects))
+
+
+def _kept(run: Trajectory, size: float) -> list[Node]:
+    """The kept times alone, refused when they leave too much of the way open."""
+    frames = [as_float64(torch.as_tensor(frame)) for frame in run.tokens]
+    if run.times[0] > 0:
+        frames = [as_float64(torch.as_tensor(run.initial)), *frames]
+    times = np.unique(np.concatenate([[0.0], run.times]))
+    gap = float(np.diff(times).max()) if len(times) > 1 else 0.0
+    if gap * size > LONGEST_GAP:
+        needed = int(np.ceil(times[-1] * size / LONGEST_GAP)) + 1
+        raise BadRun(
+            f"the run kept too few steps to be certified without a replay: {len(run.times)} times, up to {gap:.3g} "
+            f"apart, where 1/‖V‖ = {1 / size:.3g}; keep at least {needed} with save_at, or let it be replayed."
+        )
+    return [Node(float(time), unit_rows(frame)) for time, frame in zip(times, frames, strict=True)]
+
+
+class _Walk:
+    """Each token's angle to its zero-temperature path, bounded step by step."""
+
+    def __init__(self, derivative: Derivative):
+        self.derivative, self.worst, self.theta = derivative, 0.0, np.zeros(0)
+        self.last: tuple[Node, np.ndarray] | None = None
+
+    def to(self, node: Node, slope: Float[np.ndarray, "n d"]) -> None:
+        """On to this node, where the tokens move with this velocity."""
+        if self.last is None:
+            self.theta = np.zeros(len(node.tokens))
+        else:
+            arc = _Arc.between(*self.last, node, slope)
+            self.theta = self._grown(arc)
+        self.last = node, slope
+
+    def _grown(self, arc: "_Arc") -> Float[np.ndarray, "n"]:
+        around = self.derivative.around(arc.middle)
+        defects = self._defects(arc, around.steepness(arc.reach))
+        total = defects.sum(0)
+        self.worst = max(self.worst, float(total.max()) / arc.h)
+        radius, verified = 1.5 * (self.theta + total) + 1e-15, np.zeros(len(total), dtype=bool)
+        for _ in range(ATTEMPTS):
+            # Once a radius is verified, what follows from it is a smaller one that holds as well.
+            rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
+            with np.errstate(over="ignore"):
+                highest = PAD * (self.theta + total) * np.exp(np.maximum(rate, 0.0) * arc.h)
+            verified |= highest < radius
+            radius = np.where(verified, np.minimum(radius, highest), 1.5 * highest)
+        rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
+        with np.errstate(over="ignore", invalid="ignore"):
+            # What is added in a piece is carried on for the rest of the step, at most the whole piece included.
+            left = arc.h * (1 - np.arange(PIECES) / PIECES)[:, None]
+            carried = (np.exp(rate * np.where(rate > 0, left, left - arc.h / PIECES)) * defects).sum(0)
+            theta = PAD * (self.theta * np.exp(rate * arc.h) + carried)
+        known = verified & (self.theta < np.pi) & (theta < np.pi)
+        return np.where(known, theta, np.pi)
+
+    def _defects(self, arc: "_Arc", steepness: Float[np.ndarray, "n"]) -> Float[np.ndarray, "pieces n"]:
+        """∫|ẋ − F(x)| over each piece of the step, bounded: its values at both ends, and how far it can rise between."""
+        A, B = self.derivative.A, self.derivative.B
+        x, speed = arc.at(np.arange(PIECES + 1) / PIECES)
+        push = x @ A.T
+        push = push - (x * push).sum(-1, keepdims=True) * x
+        key = np.linalg.norm(x @ B, axis=-1, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sizes = np.linalg.norm(speed - push / key, axis=-1)
+            # Rounding of the field itself, relative to how small its denominator is.
+            sizes = sizes + ROUNDING * (1 + np.linalg.norm(A, 2) / key[..., 0])
+            rise = arc.acceleration + arc.speed * steepness
+            piece = arc.h / PIECES
+            found = PAD * (piece * (sizes[1:] + sizes[:-1]) / 2 + rise * piece**2 / 4)
+        return np.where(np.isfinite(found), found, np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class _Arc:
+    """x = z/|z| for the cubic z with the given ends and slopes; its bounds come from Bernstein's convex hulls."""
+
+    h: float
+    points: Float[np.ndarray, "4 n d"]
+    middle: Float[np.ndarray, "n d"]
+    reach: Float[np.ndarray, "n"]
+    """The arc stays within this angle of its middle."""
+    speed: Float[np.ndarray, "n"]
+    """|ẋ| is at most this."""
+    acceleration: Float[np.ndarray, "n"]
+    """So is the covariant acceleration |P_x ẍ|."""
+
+    @classmethod
+    def between(cls, start: Node, slope: np.ndarray, end: Node, end_slope: np.ndarray) -> "_Arc":
+        h = end.time - start.time
+        points = np.stack(
+            [start.tokens, start.tokens + h / 3 * slope, end.tokens - h / 3 * end_slope, end.tokens]
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            middle = unit_rows(start.tokens + end.tokens)
+            height = (points * middle).sum(-1)
+            least, size = height.min(0), np.linalg.norm(points, axis=-1)
+            # The points lie in a cone around the middle, and a cone narrower than a half-space is convex.
+            across = np.linalg.norm(points - height[..., None] * middle, axis=-1)
+            reach = PAD * np.arctan2(across, height).max(0)
+            velocity = 3 / h * np.linalg.norm(np.diff(points, axis=0), axis=-1).max(0)
+            bend = 6 / h**2 * np.linalg.norm(np.diff(points, 2, axis=0), axis=-1).max(0)
+            # P_xẍ = P_x z̈/|z| − 2ẋ⟨x,ż⟩/|z|; ⟨z,ż⟩ vanishes at both ends (up to rounding) and changes by |ż|² + ⟨z,z̈⟩.
+            drift = h / 2 * (velocity**2 + size.max(0) * bend) + 1e-12 * (1 + velocity)
+            acceleration = bend / least + 2 * velocity * drift / least**3
+        inside = (least > 0.1) & np.isfinite(acceleration)
+        far = np.where(inside, 0.0, np.inf)
+        middle = np.where(inside[:, None], middle, start.tokens)
+        return cls(h, points, middle, np.where(inside, reach, np.pi), velocity / np.maximum(least, 0.1) + far, acceleration + far)
+
+    def at(self, fractions: Float[np.ndarray, "k"]) -> tuple[Float[np.ndarray, "k n d"], Float[np.ndarray, "k n d"]]:
+        """Positions and velocities at these fractions of the step."""
+        s = np.asarray(fractions)
+        basis = np.stack([(1 - s) ** 3, 3 * s * (1 - s) ** 2, 3 * s**2 * (1 - s), s**3], axis=1)
+        slopes = np.stack([(1 - s) ** 2, 2 * s * (1 - s), s**2], axis=1)
+        z = np.tensordot(basis, self.points, axes=1)
+        w = np.tensordot(slopes, 3 / self.h * np.diff(self.points, axis=0), axes=1)
+        size = np.linalg.norm(z, axis=-1, keepdims=True)
+        x = z / size
+        return x, (w - (x * w).sum(-1, keepdims=True) * x) / size
+
+
+def _closed(run: Trajectory, p: float, angles: np.ndarray, strays: np.ndarray, defects: np.ndarray) -> Certificate:
+    """From angles to distances: each token's chord to its zero-temperature path, and that path's to the target."""
+    start = unit_rows(as_float64(torch.as_tensor(run.initial)))
+    layers = [list(layer) for layer in run.layers]
+    path = zero_temperature(layers, start, times=run.times)
+    found = limit(layers)
+    goal = found(start) if found.kind not in ("rotation", "mixed") else np.full_like(start, np.nan)
+    to_limit = bool(np.isfinite(goal).all())
+    # Of a token whose zero-temperature path has ended nothing is known but the diameter.
+    alive = np.isfinite(path.tokens).all(-1)
+    own = np.where(alive, 2 * np.sin(np.minimum(angles, np.pi) / 2), VACUOUS) + strays + PATH_ERROR
+    rest = np.where(alive, np.linalg.norm(path.tokens - goal, axis=-1), 0.0) if to_limit else np.zeros_like(own)
+
+    def total(chords: np.ndarray) -> np.ndarray:
+        return np.asarray((shares(run) * np.minimum(chords, VACUOUS) ** p).sum(1) ** (1 / p))
+
+    return Certificate(
+        target="limit" if to_limit else "zero-temperature path",
+        p=float(p),
+        times=run.times,
+        values=PAD * total(own + rest),
+        temperature=total(own),
+        approach=total(rest),
+        angles=np.where(alive, angles, np.pi),
+        defect=defects,
+        regime=run.regime,
+    )

@@ -1,0 +1,79 @@
+"""A run again, step by step: what was not kept is computed a second time, from the same start in the same way."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from frostline.arrays import as_float64
+from frostline.attention import Layer
+from frostline.dynamics.mean_map.base import log_weights, pick, raised, token_velocity
+from frostline.dynamics.simulation import Trajectory, steps_again
+from frostline.dynamics.steppers import Adaptive
+from frostline.errors import BadParameter, BadRun
+from frostline.sphere import unit_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """The tokens (n, d) at one time of a run, in float64 on the sphere."""
+
+    time: float
+    tokens: np.ndarray
+
+
+def one_run(run: Trajectory, verb: str) -> None:
+    """Refuse what is not one run (n, d) that kept something."""
+    if not isinstance(run, Trajectory):
+        raise BadParameter(f"{verb} takes a run of simulate (a Trajectory), not {type(run).__name__}.")
+    if len(run.initial.shape) != 2:
+        raise BadParameter(
+            f"{verb} takes one run (n, d); this one has tokens of shape {tuple(run.initial.shape)}: call it member by "
+            "member."
+        )
+    if not len(run.times):
+        raise BadRun(f"{verb}: the run kept no times, so there is nothing to speak about; ask for some with save_at.")
+
+
+def replay(run: Trajectory, *, spacing: float | None = None) -> Iterator[Node]:
+    """Every step of the run up to the last time it kept, its start first.
+
+    Fixed steppers give the tokens after each step. The adaptive method's steps are long; it gives its dense output at
+    the kept times and at others no more than ``spacing`` apart (a hundredth of the run by default).
+    """
+    last = float(run.times[-1])
+    yield Node(0.0, _float64(run.initial))
+    if last == 0:
+        return
+    saves = run.times
+    if isinstance(run.stepper, Adaptive):
+        gap = last / 100 if spacing is None else spacing
+        grid = np.linspace(0, last, int(np.ceil(last / gap)) + 1)[1:]
+        saves = np.unique(np.concatenate([saves[saves > 0], grid[np.abs(grid[:, None] - saves).min(1) > gap / 100]]))
+    due = [float(time) for time in saves if time > 0]
+    for progress in steps_again(run, save_at=saves):
+        if isinstance(run.stepper, Adaptive):
+            for frame in progress.frames:
+                yield Node(due.pop(0), _float64(frame))
+        else:
+            yield Node(progress.time, _float64(progress.tokens))
+        if progress.time >= last:
+            return
+
+
+def shares(run: Trajectory) -> np.ndarray:
+    """The tokens' weights (n,), equal unless the run has its own."""
+    n = int(run.initial.shape[-2])
+    return np.full(n, 1 / n) if run.weights is None else run.weights
+
+
+def velocity(layer: Layer, tokens: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Σ_h P_x V_h m_h(x) in float64 (THEORY eq. 2)."""
+    x = torch.from_numpy(tokens)
+    heads = tuple(head.to(raised(x)) for head in layer)
+    return token_velocity(heads, x, log_weights(weights, x), pick("auto")).numpy()
+
+
+def _float64(tokens: object) -> np.ndarray:
+    return unit_rows(as_float64(torch.as_tensor(tokens)))

@@ -1,0 +1,153 @@
+"""How fast the zero-temperature flow (5) can pull two tokens apart: proven bounds on its derivative (THEORY section 7).
+
+For unit tangent vectors v at x, with s = |Bᵀx|, G = P_xAx and q = P_xBBᵀx,
+
+    ∇_vF = (P_xAv − (xᵀAx)v)/s − G⟨q,v⟩/s³
+
+so the expansion rate is λ_max(sym ∇F) ≤ (max_{v⊥x} vᵀSv − xᵀSx)/s + (|G||q| − ⟨G,q⟩)/2s³, S = sym A. Over a geodesic
+ball every ingredient changes by no more than the ball's radius allows; the bounds below say by how much.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+PAD = 1 + 1e-12
+"""Relative room for the rounding of a few dozen operations."""
+
+
+@dataclass(frozen=True, eq=False)
+class Derivative:
+    """Bounds on ∇F for one plain head: over the whole sphere, and over balls around given tokens."""
+
+    A: Float[np.ndarray, "d d"]
+    B: Float[np.ndarray, "d d"]
+
+    @cached_property
+    def symmetric(self) -> Float[np.ndarray, "d d"]:
+        return (self.A + self.A.T) / 2
+
+    @cached_property
+    def spectrum(self) -> Float[np.ndarray, "d"]:
+        """Eigenvalues of sym A, ascending."""
+        return np.linalg.eigvalsh(self.symmetric)
+
+    @cached_property
+    def spread(self) -> float:
+        """λ_max − λ_min of sym A."""
+        return float(self.spectrum[-1] - self.spectrum[0])
+
+    @cached_property
+    def centre(self) -> float:
+        return float(self.spectrum[-1] + self.spectrum[0]) / 2
+
+    @cached_property
+    def push(self) -> float:
+        """|P_xAx| ≤ ‖A − cI‖ for every c; for symmetric A this one is half the spread, the best there is."""
+        return float(np.linalg.norm(self.A - self.centre * np.eye(len(self.A)), 2))
+
+    @cached_property
+    def sigma(self) -> tuple[float, float]:
+        """σ_max and σ_min of B."""
+        values = np.linalg.svd(self.B, compute_uv=False)
+        return float(values[0]), float(values[-1])
+
+    @cached_property
+    def largest(self) -> float:
+        """ℓ: a bound of λ_max(sym ∇F) over the whole sphere; infinite when B is rank-deficient."""
+        high, low = self.sigma
+        if not low > 1e-13 * high:
+            return np.inf
+        k = high / low
+        return PAD * (self.spread + self.push * (k - 1 / k) / 2) / low
+
+    def at(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d d"]:
+        """∇F itself at each token, as a matrix that acts on tangent vectors (and is zero on x)."""
+        s = np.linalg.norm(x @ self.B, axis=1)[:, None, None]
+        P = np.eye(x.shape[1]) - x[:, :, None] * x[:, None, :]
+        Ax, Cx = x @ self.A.T, (x @ self.B) @ self.B.T
+        middle = self.A - (x * Ax).sum(1)[:, None, None] * np.eye(x.shape[1])
+        return P @ (middle / s - Ax[:, :, None] * Cx[:, None, :] / s**3) @ P
+
+    def around(self, x: Float[np.ndarray, "n d"]) -> "Around":
+        """What is needed to bound ∇F near each token."""
+        d = x.shape[1]
+        Ax, Cx = x @ self.A.T, (x @ self.B) @ self.B.T
+        along = (x * Ax).sum(1)
+        G, q = Ax - along[:, None] * x, Cx - (x * Cx).sum(1, keepdims=True) * x
+        # Largest value of vᵀSv over unit v ⊥ x: push x itself below the spectrum, then take the largest eigenvalue.
+        P = np.eye(d) - x[:, :, None] * x[:, None, :]
+        lowered = P @ (self.symmetric - self.spectrum[0] * np.eye(d)) @ P
+        across = np.linalg.eigvalsh(lowered)[:, -1] + self.spectrum[0]
+        size_G, size_q = np.linalg.norm(G, axis=1), np.linalg.norm(q, axis=1)
+        return Around(self, along, across, np.linalg.norm(x @ self.B, axis=1), size_G, size_q, (G * q).sum(1))
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """Bounds over geodesic balls around tokens; everything (n,), one radius per token."""
+
+    of: Derivative
+    along: Float[np.ndarray, "n"]
+    """xᵀAx"""
+    across: Float[np.ndarray, "n"]
+    """max vᵀSv over unit tangent vectors v"""
+    s: Float[np.ndarray, "n"]
+    """|Bᵀx|"""
+    G: Float[np.ndarray, "n"]
+    q: Float[np.ndarray, "n"]
+    product: Float[np.ndarray, "n"]
+    """⟨G, q⟩"""
+
+    def _scales(self, radius: Float[np.ndarray, "n"]) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of |Bᵀy| over the ball: a vector moves by ‖B‖·chord, its square by (σ_max² − σ_min²)·sin."""
+        high, low = self.of.sigma
+        sine = np.sin(np.minimum(radius, np.pi / 2))
+        chord = 2 * np.sin(np.minimum(radius, np.pi) / 2)
+        change = (high**2 - low**2) * sine
+        least = np.maximum(np.sqrt(np.maximum(self.s**2 - change, 0.0)), self.s - high * chord)
+        most = np.minimum(np.sqrt(self.s**2 + change), self.s + high * chord)
+        # Room for the rounding of s itself, which matters where |Bᵀx| nearly vanishes.
+        floor = 1e-14 * high
+        return np.maximum(np.maximum(least - floor, low / PAD), 0.0), np.minimum(most + floor, high * PAD)
+
+    def _vectors(self, radius: Float[np.ndarray, "n"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """|G| and |q| over the ball, and by how much each may differ from its value at the centre.
+
+        ∇G = P(A − yᵀAy)P is no larger than ‖A − c‖ + |c − yᵀSy| ≤ push + spread/2; q is the same with BBᵀ for A.
+        """
+        high, low = self.of.sigma
+        G_change = (self.of.push + self.of.spread / 2) * radius
+        q_change = (high**2 - low**2) * radius
+        G = np.minimum(self.G + G_change, self.of.push)
+        q = np.minimum(self.q + q_change, (high**2 - low**2) / 2)
+        return G, q, np.minimum(G_change, self.G + G), np.minimum(q_change, self.q + q)
+
+    def expansion(self, radius: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        """A bound of λ_max(sym ∇F) over the geodesic ball of this radius around each token."""
+        least, most = self._scales(radius)
+        # vᵀSv and yᵀSy change by no more than spread·sin(angle) when v and y turn by that angle.
+        change = self.of.spread * np.sin(np.minimum(radius, np.pi / 2))
+        up = np.minimum(self.across + change, self.of.spectrum[-1])
+        down = np.maximum(self.along - change, self.of.spectrum[0])
+        stretch = up - down
+        G, q, dG, dq = self._vectors(radius)
+        grown = (self.G * self.q - self.product) / 2 + self.G * dq + dG * self.q + dG * dq
+        bend = np.minimum(grown, G * q)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            first = np.where(stretch > 0, stretch / least, stretch / most)
+            found = first + np.where(bend > 0, bend / least**3, 0.0)
+        found = np.where(np.isnan(found), np.inf, found)
+        return np.minimum(found + 1e-12 * np.abs(found), self.of.largest)
+
+    def steepness(self, radius: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        """A bound of the operator norm of ∇F over the ball: how fast F changes along any way through it."""
+        least, _ = self._scales(radius)
+        change = self.of.spread * np.sin(np.minimum(radius, np.pi / 2))
+        off = np.minimum(np.abs(self.along - self.of.centre) + change, self.of.spread / 2)
+        G, q, _, _ = self._vectors(radius)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = (self.of.push + off) / least + np.where(G * q > 0, G * q / least**3, 0.0)
+        return PAD * np.where(np.isnan(found), np.inf, found)
