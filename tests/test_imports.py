@@ -15,6 +15,7 @@ ROWS = [
     {"errors", "arrays", "sphere", "sample", "attention"},
     {"theory"},
     {"dynamics", "transport"},
+    {"analysis"},
     {"spec", "plot"},
     {"store"},
     {"recording"},

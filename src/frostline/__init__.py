@@ -19,28 +19,56 @@ _HOMES = {
     "Euler": "frostline.dynamics.steppers",
     "RK4": "frostline.dynamics.steppers",
     "Adaptive": "frostline.dynamics.steppers",
+    "rates": "frostline.theory.rates",
+    "bound": "frostline.theory.bounds",
+    "terminal": "frostline.theory.terminal",
+    "regime": "frostline.theory.regime",
+    "certificate": "frostline.analysis.certificates",
+    "phases": "frostline.analysis.phases",
+    "clusters": "frostline.analysis.clusters",
+    "stability": "frostline.analysis.stability",
+    "laplace": "frostline.analysis.laplace",
+    "laplace_growth": "frostline.analysis.laplace",
+    "fit": "frostline.analysis.fits",
     "load_run": "frostline.store",
 }
-_MODULES = ("sample", "sphere", "errors", "plot")
+_MODULES = {
+    "sample": "frostline.sample",
+    "sphere": "frostline.sphere",
+    "densities": "frostline.theory.densities",
+    "errors": "frostline.errors",
+    "plot": "frostline.plot",
+}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
 if TYPE_CHECKING:
     from frostline import errors, plot, sample, sphere
+    from frostline.analysis.certificates import certificate
+    from frostline.analysis.clusters import clusters
+    from frostline.analysis.fits import fit
+    from frostline.analysis.laplace import laplace, laplace_growth
+    from frostline.analysis.phases import phases
+    from frostline.analysis.stability import stability
     from frostline.attention import Attention, Factored
     from frostline.dynamics.mean_map import mean_map
     from frostline.dynamics.simulation import Trajectory, simulate
     from frostline.dynamics.steppers import RK4, Adaptive, Euler
     from frostline.store import load_run
+    from frostline.theory import densities
+    from frostline.theory.bounds import bound
     from frostline.theory.flow import zero_temperature
     from frostline.theory.limits import limit
+    from frostline.theory.rates import rates
+    from frostline.theory.regime import regime
+    from frostline.theory.terminal import terminal
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     elif name in _MODULES:
-        value = import_module(f"frostline.{name}")
+        value = import_module(_MODULES[name])
     else:
         raise AttributeError(f"frostline has no public name {name!r}; there are: {', '.join(sorted(__all__))}")
     globals()[name] = value

@@ -14,14 +14,16 @@ import torch
 
 from frostline import __version__, plot, store
 from frostline import spec as specs
-from frostline.arrays import as_positive, as_times
+from frostline.analysis.curves import Measure
+from frostline.analysis.phases import FEWEST_TIMES, Phases, phases_of_curve
+from frostline.arrays import as_float64, as_positive, as_times
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.dynamics.steppers import Stepper
 from frostline.dynamics.walking import Progress, layer_edges
 from frostline.errors import BadParameter, BadSpec, NoLimit
+from frostline.sphere import unit_rows
 from frostline.theory.limits import Limit, limit
-from frostline.transport.index import index_coupling
 
 CURVE_POINTS = 400
 DEFAULT_FRAMES = 5
@@ -116,9 +118,7 @@ class Target:
     """Where the tokens should go: the predicted limit, or the reason why there is none to measure against."""
 
     limit: Limit | None
-    tokens: np.ndarray | None
-    defined: np.ndarray | None
-    weights: np.ndarray | None
+    measure: Measure | None
     why_none: str
 
     @classmethod
@@ -126,23 +126,21 @@ class Target:
         try:
             found = limit(layers)
         except BadParameter:
-            return cls(None, None, None, weights, f"a stack of {len(layers)} layers has no single limit.")
+            return cls(None, None, f"A stack of {len(layers)} layers has no single limit to measure a distance to.")
+        start = unit_rows(as_float64(x0))
         try:
-            tokens = np.asarray(found(x0.cpu().numpy()), dtype=np.float64)
-        except NoLimit:
-            return cls(found, None, None, weights, f"the kind is {found.kind}.")
-        defined = np.asarray(np.isfinite(tokens).all(axis=-1))
-        if not defined.any():
-            return cls(found, None, defined, weights, "no token has one.")
-        return cls(found, tokens, defined, weights, "")
+            return cls(
+                found, Measure.of(found, start, np.full(len(x0), 1 / len(x0)) if weights is None else weights), ""
+            )
+        except NoLimit as error:
+            return cls(found, None, f"{str(error)[0].upper()}{str(error)[1:]}")
 
-    def distance(self, tokens: torch.Tensor) -> float:
-        """W₂ by index coupling to the limit of the same tokens, over the tokens that have one."""
-        assert self.tokens is not None and self.defined is not None
-        weights = np.ones(len(self.defined)) if self.weights is None else self.weights
-        weights = np.where(self.defined, weights, 0.0)
-        goal = np.where(self.defined[:, None], self.tokens, 0.0)
-        return float(index_coupling(tokens.cpu(), goal, weights=weights / weights.sum()))
+    @property
+    def tokens(self) -> np.ndarray | None:
+        """Where each token should go; NaN for those without a limit."""
+        if self.measure is None:
+            return None
+        return np.where(self.measure.defined[:, None], self.measure.goal, np.nan)
 
 
 class _Keeper:
@@ -184,13 +182,15 @@ class _Keeper:
             self.written = time.monotonic()
 
     def _measure(self, t: float, tokens: torch.Tensor) -> None:
-        if self.target.tokens is not None:
-            self.curve.append((t, self.target.distance(tokens)))
+        if self.target.measure is not None:
+            self.curve.append((t, self.target.measure.distance(as_float64(tokens))))
 
 
 def _summary(spec: specs.Spec, run: Trajectory, target: Target, curve: list[tuple[float, float]]) -> dict[str, Any]:
-    found = target.limit
+    found, measure = target.limit, target.measure
     values = [w for _, w in curve]
+    exact = measure is not None and measure.method == "two atoms"
+    seen = phases_of_curve(*np.array(curve).T) if len(curve) >= FEWEST_TIMES else None
     best = int(np.argmin(values)) if values else 0
     return {
         "status": run.status,
@@ -202,9 +202,12 @@ def _summary(spec: specs.Spec, run: Trajectory, target: Target, curve: list[tupl
         "dimension": int(run.tokens.shape[-1]),
         "times": run.times,
         "limit": None if found is None else limit_facts(found),
-        "tokens_without_limit": None if target.defined is None else int((~target.defined).sum()),
+        "tokens_without_limit": None if measure is None else int((~measure.defined).sum()),
+        "regime": run.regime.facts() | {"meaning": run.regime.describe()},
+        "phases": None if seen is None else phase_facts(seen),
         "distance": {
-            "what": "W2 to the limit of the same tokens, index coupling (an upper bound)",
+            "what": f"W2 to the limit of the same tokens, {'exact' if exact else 'index coupling (an upper bound)'}",
+            "exact": exact,
             "none_because": target.why_none or None,
             "first": values[0] if values else None,
             "last": values[-1] if values else None,
@@ -212,6 +215,17 @@ def _summary(spec: specs.Spec, run: Trajectory, target: Target, curve: list[tupl
             "smallest_at": curve[best][0] if values else None,
         },
     }
+
+
+def phase_facts(seen: Phases) -> dict[str, Any]:
+    """Phases as plain numbers and words, for JSON."""
+    found = {name: getattr(seen, name) for name in ("concentration", "plateau", "terminal")}
+    return {
+        name: {"seen": False, "evidence": seen.none_seen[name]}
+        if phase is None
+        else {"seen": True, "begin": phase.begin, "end": phase.end, "open": phase.open, "evidence": phase.evidence}
+        for name, phase in found.items()
+    } | {"meaning": seen.describe()}
 
 
 def limit_facts(found: Limit) -> dict[str, Any]:

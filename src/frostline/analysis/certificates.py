@@ -2,8 +2,8 @@
 
 Between the steps of a run any path through its tokens will do. We take cubic Hermite arcs, normalised, and bound their
 defect |ẋ − F(x)| inside every step. A token's angle θ to its own zero-temperature path then obeys θ' ≤ ℓθ + δ, with ℓ
-a bound of the flow's expansion over the ball of radius θ: the radius is guessed, the guess verified, and only then used.
-The mean map's own rounding plays no role: it moves the arcs, and the defect is measured on the arcs.
+a bound of the flow's expansion over the ball of radius θ: the radius is guessed, the guess verified, then
+used. The mean map's own rounding plays no role: it moves the arcs, and the defect is measured on the arcs.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class Certificate:
             return f"Vacuous at t = {t:g}: the certificate is {value:.3g}, and no distance exceeds 2.{tail}"
         return (
             f"Certified at t = {t:g}: W{self.p:g} from this run to {what} is at most {value:.4g} "
-            f"({self.temperature[-1]:.3g} from temperature and steps, {self.approach[-1]:.3g} from the approach itself)."
+            f"({self.temperature[-1]:.3g} from temperature and steps, {self.approach[-1]:.3g} from the approach)."
             f"{tail}"
         )
 
@@ -176,7 +176,7 @@ class _Walk:
         return np.where(known, theta, np.pi)
 
     def _defects(self, arc: "_Arc", steepness: Float[np.ndarray, "n"]) -> Float[np.ndarray, "pieces n"]:
-        """∫|ẋ − F(x)| over each piece of the step, bounded: its values at both ends, and how far it can rise between."""
+        """∫|ẋ − F(x)| over each piece of the step, bounded: its values at both ends, and its rise between."""
         A, B = self.derivative.A, self.derivative.B
         x, speed = arc.at(np.arange(PIECES + 1) / PIECES)
         push = x @ A.T
@@ -209,9 +209,7 @@ class _Arc:
     @classmethod
     def between(cls, start: Node, slope: np.ndarray, end: Node, end_slope: np.ndarray) -> "_Arc":
         h = end.time - start.time
-        points = np.stack(
-            [start.tokens, start.tokens + h / 3 * slope, end.tokens - h / 3 * end_slope, end.tokens]
-        )
+        points = np.stack([start.tokens, start.tokens + h / 3 * slope, end.tokens - h / 3 * end_slope, end.tokens])
         with np.errstate(divide="ignore", invalid="ignore"):
             middle = unit_rows(start.tokens + end.tokens)
             height = (points * middle).sum(-1)
@@ -227,7 +225,14 @@ class _Arc:
         inside = (least > 0.1) & np.isfinite(acceleration)
         far = np.where(inside, 0.0, np.inf)
         middle = np.where(inside[:, None], middle, start.tokens)
-        return cls(h, points, middle, np.where(inside, reach, np.pi), velocity / np.maximum(least, 0.1) + far, acceleration + far)
+        return cls(
+            h,
+            points,
+            middle,
+            np.where(inside, reach, np.pi),
+            velocity / np.maximum(least, 0.1) + far,
+            acceleration + far,
+        )
 
     def at(self, fractions: Float[np.ndarray, "k"]) -> tuple[Float[np.ndarray, "k n d"], Float[np.ndarray, "k n d"]]:
         """Positions and velocities at these fractions of the step."""

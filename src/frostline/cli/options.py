@@ -18,9 +18,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for ma
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
-def say(text: str) -> None:
-    """A sentence on stdout, wrapped at the width of the terminal."""
-    print(textwrap.fill(text, min(100, shutil.get_terminal_size().columns), subsequent_indent="  "))
+def say(text: str, *, hang: int = 2) -> None:
+    """A sentence on stdout, wrapped at the width of the terminal, later lines indented by ``hang``."""
+    width = max(40, min(100, shutil.get_terminal_size().columns))
+    print(textwrap.fill(text, width, subsequent_indent=" " * hang))
 
 
 def print_json(value: Mapping[str, Any]) -> None:

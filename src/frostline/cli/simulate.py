@@ -88,11 +88,17 @@ def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
     if summary["tokens_without_limit"]:
         say(f"{summary['tokens_without_limit']} tokens have no limit and are left out of the distance.")
     if distance["none_because"]:
-        say(f"There is no limit to measure a distance to: {distance['none_because']}")
+        say(distance["none_because"])
     else:
         say(
-            f"W2 to the limit (index coupling, an upper bound): {distance['first']:.4g} at the start, smallest "
+            f"W2 to the limit ({'exact' if distance['exact'] else 'index coupling, an upper bound'}): "
+            f"{distance['first']:.4g} at the start, smallest "
             f"{distance['smallest']:.4g} at t = {distance['smallest_at']:.4g}, {distance['last']:.4g} at the end."
         )
+    if summary.get("phases"):
+        for line in summary["phases"]["meaning"].splitlines():
+            say(f"  {line}")
+    if summary.get("regime"):
+        say(summary["regime"]["meaning"])
     files = ", ".join(sorted(path.name for path in folder.iterdir()))
     say(f"{'Written' if fresh else 'There'}: {folder}/ ({files})")

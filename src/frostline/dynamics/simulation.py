@@ -58,7 +58,7 @@ class Trajectory:
 
     @cached_property
     def regime(self) -> Regime:
-        """Whether the theory's assumptions hold for this run, each with its numbers; worked out when first asked for."""
+        """Whether the theory's assumptions hold for this run, with numbers; worked out when first asked for."""
         return regime([list(layer) for layer in self.layers], self.initial, weights=self.weights, until=self.until)
 
     @property

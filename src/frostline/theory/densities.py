@@ -1,11 +1,13 @@
-"""Densities on the sphere whose mean map is known in closed form: von Mises–Fisher and mixtures of them.
+"""Densities on the sphere and their mean maps (THEORY eq. 1), without a token.
 
-Tilting a von Mises–Fisher density e^{⟨c,y⟩} by e^{⟨p,y⟩} gives another one, with parameter p + c. So the mean map
-(THEORY eq. 1) of a mixture is a finite sum: exact in every dimension and at every temperature, without a token.
+Tilting a von Mises–Fisher density e^{⟨c,y⟩} by e^{⟨p,y⟩} gives another one, with parameter p + c. So the mean map of a
+mixture of them is a finite sum: exact in every dimension and at every temperature. For a function given by the user the
+integral is taken in polar coordinates around the query, where the weight is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -13,8 +15,23 @@ from scipy import special
 
 from frostline.arrays import Array, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter
-from frostline.sample import as_weights
+from frostline.sample import as_weights, nodes
 from frostline.sphere import normalise
+
+Values: TypeAlias = Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n"]]
+Gradients: TypeAlias = Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n d"]]
+
+
+@runtime_checkable
+class Density(Protocol):
+    """What ``laplace`` asks of a density."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]: ...
+
+    def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +89,123 @@ def mixture(components: Sequence[Mixture], weights: Array) -> Mixture:
         raise BadArray(f"the components have dimensions {[part.dimension for part in components]}; they must agree.")
     parameters = np.concatenate([part.parameters for part in components])
     return Mixture(parameters, np.concatenate([w * part.weights for w, part in zip(shares, components, strict=True)]))
+
+
+RADII, TURNS, CHECKS = 200, 512, 20_000
+"""Quadrature: radii and directions around a query; nodes for the checks of a user's density."""
+
+
+@dataclass(frozen=True, eq=False)
+class Smooth:
+    """A positive density given as a function, with its gradient."""
+
+    dimension: int
+    density: Values
+    gradient: Gradients
+
+    def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        slope = _values(self.gradient, y, y.shape) / _positive(self.density, y)[:, None]
+        return slope - (slope * y).sum(1, keepdims=True) * y
+
+    def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        return np.stack([self._one(row) for row in p])
+
+    def _one(self, p: Float[np.ndarray, "d"]) -> Float[np.ndarray, "d"]:
+        """∫ in y = cos α·u + sin α·ω around u = p/|p|: Gauss–Legendre in α over where the weight is, a rule for ω."""
+        d, kappa = self.dimension, float(np.linalg.norm(p))
+        u = p / kappa
+        angle, share = _radii(kappa, d)
+        around, turn = _around(u)
+        y = np.cos(angle)[:, None, None] * u + np.sin(angle)[:, None, None] * around
+        f = _positive(self.density, y.reshape(-1, d)).reshape(len(angle), len(around))
+        weight = share[:, None] * turn * f
+        return (weight[..., None] * y).sum((0, 1)) / weight.sum()
+
+
+def from_function(density: Values, gradient: Gradients, dimension: int) -> Smooth:
+    """A density f given by a function of unit vectors (n, d) → (n,), with its gradient (n, d) → (n, d).
+
+    f is taken with respect to the uniform probability measure (the uniform density is 1), must be positive and
+    integrate to one. The gradient may be that of any smooth extension: only its tangent part is used. All three are
+    checked. For a density that varies over lengths of order one the mean map was found accurate to 1e-10 in d ≤ 3 and
+    1e-6 in d = 4; above, the directions around a query are a quasi-random rule, with errors of 1 % of |m − y*|.
+    """
+    if dimension < 2:
+        raise BadParameter(f"dimension is {dimension}; the sphere S^(d-1) needs d ≥ 2.")
+    if not callable(density) or not callable(gradient):
+        raise BadParameter("density and gradient are functions: tokens (n, d) to (n,) and to (n, d).")
+    y, w = nodes(CHECKS, dimension)
+    total = float(w @ _positive(density, y))
+    # In d ≤ 3 the rule is spectrally accurate; above it is quasi-random.
+    allowed = 1e-6 if dimension <= 3 else 0.05
+    if not abs(total - 1) <= allowed:
+        raise BadParameter(
+            f"the density integrates to {total:.6g} over the sphere with the uniform probability measure, not to 1; "
+            "divide it by that."
+        )
+    _check_gradient(density, gradient, y[:: len(y) // 16])
+    return Smooth(dimension, density, gradient)
+
+
+def _check_gradient(density: Values, gradient: Gradients, y: Float[np.ndarray, "n d"]) -> None:
+    """Against central differences along one tangent direction at each of a few points."""
+    v = np.roll(y, 1, axis=1)
+    v = v - (v * y).sum(1, keepdims=True) * y
+    h = 1e-5
+    ahead, behind = (_positive(density, normalise(y + s * v)) for s in (h, -h))
+    slope, given = (ahead - behind) / (2 * h), (_values(gradient, y, y.shape) * v).sum(1)
+    off = np.abs(slope - given)
+    size = np.maximum(np.abs(slope), _positive(density, y))
+    if not (off <= 1e-4 * size).all():
+        worst = int(np.argmax(off / size))
+        raise BadParameter(
+            f"the gradient does not belong to the density: along one direction at {y[worst].round(3).tolist()} it says "
+            f"{given[worst]:.6g}, differences say {slope[worst]:.6g}."
+        )
+
+
+def _positive(density: Values, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n"]:
+    values = _values(density, y, (len(y),))
+    if not (values > 0).all():
+        worst = int(np.argmin(values))
+        raise BadParameter(
+            f"the density is {values[worst]:.3g} at {y[worst].round(3).tolist()}; the Laplace principle needs one "
+            "that is positive everywhere."
+        )
+    return values
+
+
+def _values(function: Callable, y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    found = np.asarray(function(y), dtype=np.float64)
+    if found.shape != shape or not np.isfinite(found).all():
+        raise BadArray(f"the function returned shape {found.shape} (needed {shape}), or NaN or infinite values.")
+    return found
+
+
+def _radii(kappa: float, d: int) -> tuple[Float[np.ndarray, "r"], Float[np.ndarray, "r"]]:
+    """Angles α and weights of e^{κ(cos α − 1)} sin^{d−2}α dα, over the range where it is above 1e-18 of its peak."""
+
+    def log_weight(angle: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return -2 * kappa * np.sin(angle / 2) ** 2 + (d - 2) * np.log(np.sin(angle))
+
+    # The scale of the weight: a grid in log α sees it however cold it is.
+    grid = np.geomspace(1e-9, np.pi * (1 - 1e-12), 4000)
+    logs = log_weight(grid)
+    high = float(grid[np.flatnonzero(logs >= logs.max() - 42)[-1]])
+    low = float(grid[np.flatnonzero(logs >= logs.max() - 42)[0]]) if d > 2 else 0.0
+    at, weights = np.polynomial.legendre.leggauss(RADII)
+    angle = low + (high - low) * (at + 1) / 2
+    return angle, weights * np.exp(log_weight(angle) - logs.max())
+
+
+def _around(u: Float[np.ndarray, "d"]) -> tuple[Float[np.ndarray, "t d"], Float[np.ndarray, "t"]]:
+    """Unit vectors ω ⊥ u with weights: both signs in d = 2, else nodes of the sphere one dimension lower."""
+    frame = np.linalg.svd(u[None])[2][1:]
+    if len(u) == 2:
+        return np.concatenate([frame, -frame]), np.full(2, 0.5)
+    low, weights = nodes(TURNS, len(u) - 1)
+    return low @ frame, weights
 
 
 def resultant(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:

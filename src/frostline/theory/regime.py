@@ -162,7 +162,7 @@ def asymmetry(head: Attention) -> float:
     return float(np.linalg.norm(A - A.T) / (2 * np.linalg.norm(A) or 1.0))
 
 
-def _kappas(heads: list[Attention], queries: np.ndarray) -> np.ndarray:
+def kappas(heads: list[Attention], queries: np.ndarray) -> np.ndarray:
     """κ = β|Bᵀx + g| of every query, (heads, q)."""
     return np.stack([head.beta * np.linalg.norm(_direction(head, queries), axis=1) for head in heads])
 
@@ -174,7 +174,7 @@ def _direction(head: Attention, queries: np.ndarray) -> np.ndarray:
 
 def _low_temperature(heads: list[Attention], queries: np.ndarray) -> Check:
     d = queries.shape[1]
-    low = float(np.quantile(_kappas(heads, queries), 0.1))
+    low = float(np.quantile(kappas(heads, queries), 0.1))
     needed = (d - 1) / (2 * COLD)
     verdict = "yes" if low >= needed else "no" if low < (d - 1) / 2 else "unknown"
     words = {"yes": "cold", "no": "too warm", "unknown": "neither clearly cold nor warm"}[verdict]
@@ -212,7 +212,7 @@ def _full_support(heads: list[Attention], queries: np.ndarray, x: np.ndarray) ->
 def _not_frozen(heads: list[Attention], queries: np.ndarray, n: float) -> Check:
     d = queries.shape[1]
     star = freezing(n, d)
-    kappa = float(np.median(_kappas(heads, queries)))
+    kappa = float(np.median(kappas(heads, queries)))
     verdict = "yes" if kappa <= star / 2 else "no" if kappa > star else "unknown"
     words = {
         "yes": "Each token sees many others",
@@ -229,7 +229,7 @@ def _not_frozen(heads: list[Attention], queries: np.ndarray, n: float) -> Check:
 
 
 def _path(layers: tuple[Layer, ...], x: np.ndarray | None, until: float | None) -> Iterator[Check]:
-    """The gap against the longest clock, and how near the paths come to ker Bᵀ: both along the zero-temperature path."""
+    """The gap against the longest clock, and how near the paths come to ker Bᵀ, along the zero-temperature flow."""
     names = ("resolved gap", "away from the kernel")
     if len(layers) > 1 or not is_plain(layers[0]):
         why = "has no meaning for several layers, several heads or a key bias"
@@ -263,7 +263,9 @@ def _path(layers: tuple[Layer, ...], x: np.ndarray | None, until: float | None) 
     key = np.linalg.norm(path.tokens @ head.matrices.B, axis=-1) / (head.singular_values[0] or 1.0)
     least = float(np.nanmin(key)) if not ended else 0.0
     away = least >= SMALL_KEY
-    words = f"{ended} of {len(some)} paths end in ker Bᵀ" if ended else f"|Bᵀx| stays above {least:.2g} σ_max on the path"
+    words = (
+        f"{ended} of {len(some)} paths end in ker Bᵀ" if ended else f"|Bᵀx| stays above {least:.2g} σ_max on the path"
+    )
     yield Check(
         names[1], "yes" if away else "no" if ended else "unknown", least, SMALL_KEY, f"{words} ({SMALL_KEY:g} is safe)."
     )

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import frostline as fl
+from frostline.analysis.laplace import laplace
 from frostline.errors import BadArray, BadParameter
 from frostline.theory import densities
-from frostline.theory.laplace import laplace
 
 
 @pytest.mark.parametrize("d", [2, 3])

@@ -1,0 +1,164 @@
+"""Clusters of a run at one time, whether the cluster flow (THEORY eq. 12) describes them, and where they go."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from frostline.analysis.curves import OFF_CLUSTER
+from frostline.analysis.replaying import one_run, shares
+from frostline.arrays import as_float64, as_number, as_positive
+from frostline.attention import Attention, Layer, is_plain
+from frostline.dynamics.simulation import Trajectory, simulate
+from frostline.errors import BadParameter, BadRun
+from frostline.sphere import unit_rows
+from frostline.theory.regime import Regime
+from frostline.theory.terminal import Terminal, terminal, validity
+
+SMALLEST_MASS = 0.02
+"""Less than this is no cluster but stragglers."""
+MOST = 50
+VALID = 0.1
+"""The cluster flow is trusted while β|P_zBᵀz|s + β‖B‖s² is at most this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Groups of tokens within 0.3 rad of a common centre, the heaviest first.
+
+    centres (K, d), masses (K,), counts (K,); spreads (K,), the root mean square angle to the centre; labels (n,), −1
+    for tokens that are off-cluster; validity (K,), the number of THEORY section 9 that must be well below 1 for the
+    cluster flow (12) to hold (NaN for several heads); fates (K,), what V's spectrum does to each.
+    """
+
+    time: float
+    centres: Float[np.ndarray, "K d"]
+    masses: Float[np.ndarray, "K"]
+    counts: Int[np.ndarray, "K"]
+    spreads: Float[np.ndarray, "K"]
+    labels: Int[np.ndarray, "n"]
+    validity: Float[np.ndarray, "K"]
+    fates: tuple[Terminal | None, ...]
+    regime: Regime
+    _layer: Layer
+
+    @property
+    def off_cluster(self) -> int:
+        """How many tokens belong to no cluster."""
+        return int((self.labels < 0).sum())
+
+    @property
+    def valid(self) -> bool:
+        """Whether (12) describes these clusters: all tight enough, and together nearly all of the mass."""
+        return bool(len(self.masses) and self.masses.sum() > 1 - SMALLEST_MASS and (self.validity <= VALID).all())
+
+    def reduced(self, until: float, *, save_at: object = None) -> Trajectory:
+        """The cluster flow (12) from here on, as a run of K weighted tokens; its time 0 is the clusters' time."""
+        if not len(self.masses):
+            raise BadRun("there are no clusters to follow; the tokens have not gathered.")
+        return simulate(
+            [list(self._layer)],
+            self.centres,
+            until=as_positive(until, "until"),
+            weights=self.masses / self.masses.sum(),
+            save_at=save_at,
+        )
+
+    def describe(self) -> str:
+        """In words, a line per cluster."""
+        lines = [f"t = {self.time:g}: {len(self.masses)} clusters, {self.off_cluster} tokens off-cluster."]
+        for mass, spread, number, fate in zip(self.masses, self.spreads, self.validity, self.fates, strict=True):
+            story = "" if fate is None else f" {fate.case}"
+            lines.append(
+                f"  {100 * mass:.3g} % of the mass, spread {spread:.2g} rad, validity of (12) {number:.2g}.{story}"
+            )
+        if len(self.masses) and not self.valid:
+            lines.append(
+                f"  The cluster flow (12) does not hold here (all must be at most {VALID:g}, no mass left over)."
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Clusters({self.describe()})"
+
+
+def clusters(run: Trajectory, *, at: float | None = None) -> Clusters:
+    """The clusters of a run at one of the times it kept (the last by default)."""
+    one_run(run, "clusters")
+    if len(run.layers) > 1:
+        raise BadParameter(f"clusters takes a run of one layer, this one has {len(run.layers)}.")
+    index = len(run.times) - 1
+    if at is not None:
+        near = np.flatnonzero(np.abs(run.times - as_number(at, "at")) <= 1e-9 * max(1.0, run.until))
+        if not len(near):
+            kept = ", ".join(f"{time:g}" for time in run.times[:8]) + (", …" if len(run.times) > 8 else "")
+            raise BadRun(f"the run did not keep t = {at:g}, only {kept}; add it to save_at.")
+        index = int(near[0])
+    x, w = unit_rows(as_float64(torch.as_tensor(run.tokens[index]))), shares(run)
+    centres, labels = gather(x, w)
+    count = len(centres)
+    masses = np.array([w[labels == k].sum() for k in range(count)])
+    angles = (
+        2 * np.arcsin(np.minimum(1.0, np.linalg.norm(x - centres[labels], axis=1) / 2)) if count else np.zeros(len(x))
+    )
+    spreads = np.array([np.sqrt((w * angles**2)[labels == k].sum() / masses[k]) for k in range(count)])
+    layer = run.layers[0]
+    plain = is_plain(layer)
+    return Clusters(
+        time=float(run.times[index]),
+        centres=centres,
+        masses=masses,
+        counts=np.array([int((labels == k).sum()) for k in range(count)], dtype=np.int64),
+        spreads=spreads,
+        labels=labels,
+        validity=np.array(
+            [validity(layer[0], z, s) if plain else np.nan for z, s in zip(centres, spreads, strict=True)]
+        ),
+        fates=tuple(_fate(layer[0], z) if plain else None for z in centres),
+        regime=run.regime,
+        _layer=layer,
+    )
+
+
+def gather(x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"]) -> tuple[np.ndarray, Int[np.ndarray, "n"]]:
+    """Centres and labels: balls of 0.3 rad moved to the mean of what they hold, heaviest first."""
+    reach = 2 * np.sin(OFF_CLUSTER / 2)
+    free = np.ones(len(x), dtype=bool)
+    found: list[np.ndarray] = []
+    # Seeds spread over the cloud, so that a heavy cluster is met early; every token is a seed in the end.
+    for seed in np.random.default_rng(0).permutation(len(x)):
+        if len(found) >= MOST or not free.any():
+            break
+        if not free[seed]:
+            continue
+        centre = x[seed]
+        for _ in range(10):
+            inside = np.linalg.norm(x - centre, axis=1) <= reach
+            mean = (weights * inside) @ x
+            if not np.linalg.norm(mean) > 0:
+                break
+            moved = mean / np.linalg.norm(mean)
+            if np.linalg.norm(moved - centre) < 1e-12:
+                break
+            centre = moved
+        mine = free & (np.linalg.norm(x - centre, axis=1) <= reach)
+        mine[seed] = True
+        if weights[mine].sum() >= SMALLEST_MASS:
+            found.append(centre)
+        free &= ~mine
+    centres = np.array(found).reshape(-1, x.shape[1])
+    if not len(centres):
+        return centres, np.full(len(x), -1)
+    distance = np.stack([np.linalg.norm(x - centre, axis=1) for centre in centres])
+    labels = np.where(distance.min(0) <= reach, distance.argmin(0), -1)
+    order = np.argsort([-weights[labels == k].sum() for k in range(len(centres))], kind="stable")
+    ranks = np.append(np.argsort(order), -1)
+    return centres[order], ranks[labels]
+
+
+def _fate(head: Attention, centre: np.ndarray) -> Terminal | None:
+    try:
+        return terminal(head, centre=centre)
+    except BadParameter:
+        return None

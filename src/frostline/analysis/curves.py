@@ -1,0 +1,125 @@
+"""How far a run is from its limit, over time: the curve that phases, fits and figures are made from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from frostline.analysis.replaying import one_run, replay, shares
+from frostline.arrays import as_number
+from frostline.attention import as_one_layer
+from frostline.dynamics.simulation import Trajectory
+from frostline.errors import BadParameter, BadRun, NoLimit
+from frostline.sphere import unit_rows
+from frostline.theory.limits import Limit, limit
+from frostline.transport.atoms import two_atoms
+from frostline.transport.index import index_coupling
+
+POINTS = 400
+"""A curve has about this many points, however many steps the run took."""
+OFF_CLUSTER = 0.3
+"""Farther than this (rad) from every place of the limit, a token is off-cluster (THEORY section 8)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """W_p to the limit of the same tokens, and two symptoms of finite n, at each of ``times`` (k,).
+
+    distance         W_p; ``method`` "two atoms" (exact) or "index coupling" (an upper bound)
+    off_cluster      how many tokens are more than 0.3 rad from every place of the limit
+    off_mass         their share of the mass
+    imbalance        mass that sits at the wrong one of two points, net; NaN unless the limit is two points
+    """
+
+    p: float
+    method: str
+    times: Float[np.ndarray, "k"]
+    distance: Float[np.ndarray, "k"]
+    off_cluster: Float[np.ndarray, "k"]
+    off_mass: Float[np.ndarray, "k"]
+    imbalance: Float[np.ndarray, "k"]
+
+
+def distance_curve(run: Trajectory, *, p: float = 2.0) -> Curve:
+    """Replay the run and measure it at every step (at about 400 of them, in a long run)."""
+    one_run(run, "distance_curve")
+    if not (1 <= as_number(p, "p") < np.inf):
+        raise BadParameter(f"p is {p}; the order of a Wasserstein distance is finite and ≥ 1.")
+    layers = [list(layer) for layer in run.layers]
+    as_one_layer(layers, "distance_curve")
+    last = float(run.times[-1])
+    if not last > 0:
+        raise BadRun("the run kept only its start, t = 0; ask for later times with save_at.")
+    measure = Measure.of(limit(layers), next(replay(run)).tokens, shares(run), p)
+    rows, due = [], 0.0
+    for node in replay(run, spacing=last / POINTS):
+        if node.time >= due or node.time == last:
+            far = measure.off_cluster(node.tokens)
+            rows.append(
+                (
+                    node.time,
+                    measure.distance(node.tokens),
+                    float(far.sum()),
+                    float(measure.weights[far].sum()),
+                    measure.imbalance(node.tokens),
+                )
+            )
+            due = node.time + last / POINTS * (1 - 1e-9)
+    columns = np.array(rows).T
+    return Curve(float(p), measure.method, *columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """How far tokens are from the limit of the same tokens. Tokens without a limit are left out: ``defined`` (n,)."""
+
+    goal: Float[np.ndarray, "n d"]
+    basis: Float[np.ndarray, "m d"]
+    defined: Bool[np.ndarray, "n"]
+    weights: Float[np.ndarray, "n"]
+    p: float
+
+    @classmethod
+    def of(
+        cls, found: Limit, start: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"], p: float = 2.0
+    ) -> "Measure":
+        if found.kind in ("rotation", "mixed"):
+            raise NoLimit(f"there is no limit to measure a distance to: the kind is {found.kind}.")
+        goal = np.asarray(found(start), dtype=np.float64)
+        defined = np.asarray(np.isfinite(goal).all(1))
+        mine = np.where(defined, weights, 0.0)
+        if not mine.any():
+            raise NoLimit("there is no limit to measure a distance to: no token has one.")
+        basis = np.zeros((0, start.shape[1])) if found.basis is None else np.asarray(found.basis, dtype=np.float64)
+        return cls(np.where(defined[:, None], goal, 0.0), basis, defined, mine / mine.sum(), p)
+
+    @property
+    def method(self) -> str:
+        return "two atoms" if len(self.basis) == 1 else "index coupling"
+
+    @property
+    def share(self) -> float:
+        """The mass that belongs to the first of two atoms."""
+        return float(self.weights[self.goal @ self.basis[0] > 0].sum())
+
+    def distance(self, x: Float[np.ndarray, "n d"]) -> float:
+        """W_p from the tokens to their limit."""
+        if self.method == "two atoms":
+            return two_atoms(x, self.weights, np.concatenate([self.basis, -self.basis]), self.share, p=self.p)
+        return float(index_coupling(x, self.goal, p=self.p, weights=self.weights))
+
+    def imbalance(self, x: Float[np.ndarray, "n d"]) -> float:
+        """Net mass on the wrong side of two points; NaN for other limits."""
+        if self.method != "two atoms":
+            return np.nan
+        return abs(float(self.weights[x @ self.basis[0] > 0].sum()) - self.share)
+
+    def off_cluster(self, x: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, "n"]:
+        """Which tokens are more than 0.3 rad from the limit set: E, or (numerical limits) the tokens' own limits."""
+        if len(self.basis):
+            inside = x @ self.basis.T
+            angle = np.arctan2(np.linalg.norm(x - inside @ self.basis, axis=1), np.linalg.norm(inside, axis=1))
+            return self.defined & (angle > OFF_CLUSTER)
+        places = unit_rows(np.unique(self.goal[self.defined].round(6), axis=0))
+        nearest = np.array([(places @ token).max() for token in x])
+        return self.defined & (nearest < np.cos(OFF_CLUSTER))

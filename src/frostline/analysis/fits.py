@@ -1,0 +1,167 @@
+"""fit: the constants of THEORY eq. 11 from measured curves over β and t, with confidence intervals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import optimize, stats
+
+from frostline.arrays import Array, as_number, as_tensor, as_times
+from frostline.errors import BadArray, BadParameter
+from frostline.theory.bounds import Bound
+
+FEWEST_BETAS, WIDEST_RATIO, FEWEST_TIMES = 3, 10.0, 4
+
+
+class Interval(NamedTuple):
+    """A fitted constant with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Constants fitted to log W, with intervals of the stated ``confidence``.
+
+    M, C, c       (value, low, high) each
+    spread        standard deviation of log W around the fit: 0.05 is 5 %
+    r_squared     share of the variance of log W that (11) explains
+    correlation   of neighbouring residuals in time: near 0 for noise, near 1 when (11) has the wrong shape
+    residuals     (betas, times) of log W
+    bound         the fitted curve; ``ceiling`` the same with M raised so that no measured point lies above it
+    """
+
+    M: Interval
+    C: Interval
+    c: Interval
+    confidence: float
+    spread: float
+    r_squared: float
+    correlation: float
+    residuals: Float[np.ndarray, "b t"]
+
+    @property
+    def bound(self) -> Bound:
+        return Bound(self.M.value, self.C.value, self.c.value, origin="fitted")
+
+    @property
+    def ceiling(self) -> Bound:
+        # A rounding above: the point that touches must not lie above by an ulp.
+        raised = self.M.value * float(np.exp(max(0.0, float(self.residuals.max())))) * (1 + 1e-12)
+        return Bound(raised, self.C.value, self.c.value, origin="fitted")
+
+    @property
+    def adequate(self) -> bool:
+        """Whether what is left looks like noise; if not, (11) has the wrong shape and the intervals are too narrow.
+
+        The lag-one correlation of n independent residuals has standard deviation n^{−1/2}; four of them is one false
+        "no" in 30,000.
+        """
+        return abs(self.correlation) <= 4 / np.sqrt(self.residuals.size)
+
+    def describe(self) -> str:
+        """The result in words."""
+        numbers = ", ".join(
+            f"{name} = {found.value:.3g} [{found.low:.3g}, {found.high:.3g}]"
+            for name, found in (("M", self.M), ("C", self.C), ("c", self.c))
+        )
+        words = f"Fitted ({100 * self.confidence:g} % intervals): {numbers}. R² = {self.r_squared:.3f}, spread "
+        words += f"{100 * self.spread:.2g} %."
+        if not self.adequate:
+            words += (
+                f" Neighbouring residuals are correlated ({self.correlation:.2f}): the curves do not have the shape of "
+                "(11), and the intervals are too narrow."
+            )
+        return words
+
+    def __repr__(self) -> str:
+        return f"Fit({self.describe()})"
+
+
+def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.95) -> Fit:
+    """Fit M, C, c of eq. 11 to distances (b, k), one row per β, one column per time, by least squares in log W.
+
+    The intervals assume independent multiplicative noise of one size; ``correlation`` and ``adequate`` say whether that
+    is so. At least three β over a factor of ten and four times are needed.
+    """
+    b, t, w = _checked(betas, times, distances)
+    if not (0 < as_number(confidence, "confidence") < 1):
+        raise BadParameter(f"confidence is {confidence}; it lies between 0 and 1.")
+    target = np.log(w)
+    amplitudes = 0.5 * np.log(np.log1p(b) / b)[:, None]
+
+    def residuals(parameters: np.ndarray) -> np.ndarray:
+        log_M, log_C, log_c = parameters
+        return (log_M + np.logaddexp(amplitudes + np.exp(log_C) * t, -np.exp(log_c) * t) - target).ravel()
+
+    best = min((_solved(residuals, start) for start in _starts(b, t, target)), key=lambda found: found.cost)
+    free = target.size - 3
+    variance = 2 * best.cost / free
+    # A constant that the curves do not determine has a vanishing singular value, and an interval from 0 to infinity.
+    _, sizes, rows = np.linalg.svd(best.jac, full_matrices=False)
+    widths = np.sqrt(variance * ((rows / np.maximum(sizes, 1e-150)[:, None]) ** 2).sum(0))
+    reach = float(stats.t.ppf((1 + confidence) / 2, free)) * widths
+    with np.errstate(over="ignore"):
+        M, C, c = (Interval(*(float(np.exp(v)) for v in (m, m - r, m + r))) for m, r in zip(best.x, reach, strict=True))
+    left = -best.fun.reshape(target.shape)
+    total = float(((target - target.mean()) ** 2).sum())
+    return Fit(
+        M,
+        C,
+        c,
+        confidence=float(confidence),
+        spread=float(np.sqrt(variance)),
+        r_squared=1 - 2 * best.cost / total if total > 0 else 0.0,
+        correlation=_neighbours(left),
+        residuals=left,
+    )
+
+
+def _starts(b: np.ndarray, t: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+    """A few guesses on the scale of the time axis; the least cost wins."""
+    scale = np.log(1 / (t[-1] or 1.0))
+    level = float(target[:, 0].mean())
+    return [np.array([level, scale + i, scale + j]) for i in (-1.0, 1.0) for j in (0.0, 1.5)]
+
+
+def _solved(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> optimize.OptimizeResult:
+    # Far outside these bounds a constant is zero or infinite for every purpose.
+    return optimize.least_squares(
+        residuals, start, bounds=(start - 15, start + 15), x_scale="jac", ftol=1e-14, xtol=1e-14, gtol=1e-14
+    )
+
+
+def _neighbours(residuals: Float[np.ndarray, "b t"]) -> float:
+    """Correlation of each residual with the next one in time."""
+    centred = residuals - residuals.mean()
+    total = float((centred**2).sum())
+    size = residuals[:, 1:].size / residuals.size
+    return float((centred[:, 1:] * centred[:, :-1]).sum() / (total * size)) if total > 0 else 0.0
+
+
+def _checked(betas: Array, times: Array, distances: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    b = as_tensor(betas, "betas")[0].cpu().double().numpy()
+    t = as_times(times, "times")
+    w = as_tensor(distances, "distances")[0].cpu().double().numpy()
+    if b.ndim != 1 or w.shape != (len(b), len(t)):
+        raise BadArray(f"distances has shape {w.shape}; {b.size} betas and {len(t)} times need ({b.size}, {len(t)}).")
+    if not (b > 0).all():
+        raise BadParameter(f"betas must be > 0; the least is {b.min():g}.")
+    if len(np.unique(b)) < FEWEST_BETAS or not b.max() >= WIDEST_RATIO * b.min():
+        raise BadParameter(
+            f"the grid of {len(np.unique(b))} betas from {b.min():g} to {b.max():g} is too small to fit (11): take at "
+            f"least {FEWEST_BETAS}, over a factor of {WIDEST_RATIO:g} or more."
+        )
+    if len(t) < FEWEST_TIMES:
+        raise BadParameter(f"{len(t)} times are too few to fit (11); take at least {FEWEST_TIMES}.")
+    if not (w > 0).all():
+        row, column = np.argwhere(~(w > 0))[0]
+        raise BadArray(
+            f"{int((~(w > 0)).sum())} distances are not > 0, the first at beta = {b[row]:g}, t = {t[column]:g}; "
+            "the fit is in log W: leave those times out."
+        )
+    return b, t, w

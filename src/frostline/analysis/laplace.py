@@ -1,0 +1,124 @@
+"""The Laplace principle (THEORY section 6): how far the mean map is from its zero-temperature value y*."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.analysis.replaying import one_run, replay
+from frostline.arrays import Array, as_float64
+from frostline.attention import Attention
+from frostline.dynamics.mean_map.base import mean_map
+from frostline.dynamics.simulation import Trajectory
+from frostline.errors import BadArray, BadParameter
+from frostline.sphere import as_tokens
+from frostline.theory.densities import Density
+from frostline.theory.regime import Regime
+
+POINTS = 60
+"""Times at which a run's growth is measured: each costs one mean map."""
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace:
+    """The mean map at finite temperature beside its approximations, for each query.
+
+    kappa (n,)         κ = β|Bᵀx + g|
+    exact (n, d)       m_β[ρ](x)
+    zeroth, first      y*, and the first-order value of THEORY eq. 10 (None for a cloud, which has no density)
+    zeroth_error, first_error (n,)   their distances to the exact value
+    """
+
+    kappa: Float[np.ndarray, "n"]
+    exact: Float[np.ndarray, "n d"]
+    zeroth: Float[np.ndarray, "n d"]
+    first: Float[np.ndarray, "n d"] | None
+
+    @property
+    def zeroth_error(self) -> Float[np.ndarray, "n"]:
+        return np.linalg.norm(self.exact - self.zeroth, axis=1)
+
+    @property
+    def first_error(self) -> Float[np.ndarray, "n"] | None:
+        return None if self.first is None else np.linalg.norm(self.exact - self.first, axis=1)
+
+
+def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Array | None = None) -> Laplace:
+    """m_β[ρ](x), and how far y*(x) and its first-order correction are from it.
+
+    ``density`` is one of ``frostline.theory.densities`` (uniform, vmf, mixture, from_function), or a cloud of tokens
+    (n, d) with optional ``weights``.
+
+    >>> from frostline.theory.densities import uniform
+    >>> head = Attention.from_matrices(np.eye(3), np.eye(3), beta=1000.0)
+    >>> bool(laplace(head, [[1.0, 0.0, 0.0]], uniform(3)).first_error < 1e-9)
+    True
+    """
+    tokens, _ = as_tokens(x, "x")
+    queries = as_float64(tokens).reshape(-1, tokens.shape[-1])
+    smooth = isinstance(density, Density)
+    sources = None if smooth else as_float64(as_tokens(density, "density")[0])
+    d = density.dimension if sources is None else sources.shape[-1]
+    if not head.dimension == d == queries.shape[1]:
+        raise BadArray(
+            f"the head has dimension {head.dimension}, the density {d}, x {queries.shape[1]}; they must agree."
+        )
+    if smooth and weights is not None:
+        raise BadParameter("weights belong to a cloud of tokens; a density has none.")
+    B, _, _, bias = head.matrices
+    p = head.beta * (queries @ B + (0.0 if bias is None else bias))
+    kappa = np.linalg.norm(p, axis=1)
+    if not (kappa > 0).all():
+        raise BadParameter(f"Bᵀx + g vanishes for {int((kappa == 0).sum())} queries: they have no y*; leave them out.")
+    zeroth = p / kappa[:, None]
+    if not smooth:
+        return Laplace(kappa, mean_map(head, queries, sources=sources, weights=weights), zeroth, None)
+    shrink = 1 - (d - 1) / (2 * kappa)
+    first = shrink[:, None] * zeroth + density.log_gradient(zeroth) / kappa[:, None]
+    return Laplace(kappa, density.mean_map(p), zeroth, first)
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """|m_β[ρ_t](x) − y*(x)| over the tokens of a run, at each of ``times`` (k,): root mean square and largest.
+
+    worst_case is √(log(β+1)/β), which the flow approaches although a smooth start is at O(1/β) (THEORY section 6).
+    """
+
+    times: Float[np.ndarray, "k"]
+    typical: Float[np.ndarray, "k"]
+    largest: Float[np.ndarray, "k"]
+    beta: float
+    regime: Regime
+
+    @property
+    def worst_case(self) -> float:
+        return float(np.sqrt(np.log1p(self.beta) / self.beta))
+
+    def describe(self) -> str:
+        """In words."""
+        peak = int(np.argmax(self.largest))
+        return (
+            f"|m − y*| is at most {self.largest[0]:.3g} at the start and {self.largest[peak]:.3g} at t = "
+            f"{self.times[peak]:.3g}; √(log(β+1)/β) = {self.worst_case:.3g}."
+        )
+
+    def __repr__(self) -> str:
+        return f"Growth({self.describe()})"
+
+
+def laplace_growth(run: Trajectory) -> Growth:
+    """How the error of the Laplace principle grows along a run of one head: the flow sharpens ρ_t."""
+    one_run(run, "laplace_growth")
+    if len(run.layers) > 1 or len(run.layers[0]) > 1:
+        raise BadParameter("laplace_growth takes a run of one layer with one head.")
+    head, last = run.layers[0][0], float(run.times[-1])
+    rows, due = [], 0.0
+    for node in replay(run, spacing=last / POINTS):
+        if node.time >= due or node.time == last:
+            error = laplace(head, node.tokens, node.tokens, weights=run.weights).zeroth_error
+            share = 1 / len(error) if run.weights is None else run.weights
+            rows.append((node.time, float(np.sqrt((share * error**2).sum())), float(error.max())))
+            due = node.time + last / POINTS * (1 - 1e-9)
+    times, typical, largest = np.array(rows).T
+    return Growth(times, typical, largest, head.beta, run.regime)

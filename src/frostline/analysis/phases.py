@@ -1,0 +1,267 @@
+"""phases: concentration, plateau, terminal phase, read off a run's distance to its limit.
+
+All is judged on log W(t), and in ratios, so that neither the units of time nor those of W matter:
+
+- *concentration*: W falls by a factor 1.5 or more, and by more than noise could;
+- *plateau*: a stretch in which W stays within 25 % of its lowest value and changes at least eight times more slowly
+  than it fell on the way there. A pure decay, exponential or like a power of t, never slows down that much within 25 %;
+- *terminal*: afterwards W rises by a factor 1.5 or more, and by more than noise could.
+
+Boundaries are where the lines through the neighbouring stretches meet.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.analysis.curves import Curve, distance_curve
+from frostline.arrays import Array, as_tensor, as_times
+from frostline.dynamics.simulation import Trajectory
+from frostline.errors import BadArray, BadRun
+from frostline.theory.regime import Regime
+
+FEWEST_TIMES = 12
+FACTOR = 1.5
+"""By which W must fall, or rise again, to count."""
+BAND = 1.25
+SLOWER = 8.0
+NOISES = 5.0
+"""A change must be this many standard deviations of the noise."""
+TINY = 1e-14
+"""Distances below this are rounding, and as good as zero."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """From ``begin`` to ``end``; ``open`` when the run ended before the phase did; ``evidence`` in words."""
+
+    name: str
+    begin: float
+    end: float
+    open: bool
+    evidence: str
+
+
+@dataclass(frozen=True, eq=False)
+class Phases:
+    """What was seen; a phase that was not seen is None, and ``none_seen`` says why.
+
+    off_cluster and imbalance are taken where W is smallest: tokens more than 0.3 rad from the limit set, and net mass
+    at the wrong point (None when not measured). They are two different effects of finite n.
+    """
+
+    concentration: Phase | None
+    plateau: Phase | None
+    terminal: Phase | None
+    none_seen: dict[str, str]
+    smallest: float
+    smallest_at: float
+    noise: float
+    off_cluster: int | None
+    off_mass: float | None
+    imbalance: float | None
+    curve: Curve | None
+    regime: Regime | None
+
+    def describe(self) -> str:
+        """All of it in words, a line per phase."""
+        lines = []
+        for name in ("concentration", "plateau", "terminal"):
+            found: Phase | None = getattr(self, name)
+            if found is None:
+                lines.append(f"{name.capitalize()}: none seen; {self.none_seen[name]}")
+            else:
+                until = f"{found.end:.3g}" + (" (the end of the run)" if found.open else "")
+                lines.append(f"{name.capitalize()}: t = {found.begin:.3g} to {until}; {found.evidence}")
+        if self.off_cluster is not None:
+            wrong = "" if self.imbalance is None else f", net mass at the wrong point {self.imbalance:.3g}"
+            lines.append(
+                f"At the smallest distance ({self.smallest:.3g}, t = {self.smallest_at:.3g}): "
+                f"{self.off_cluster} tokens off-cluster{wrong}."
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Phases({self.describe()})"
+
+
+def phases(run: Trajectory, *, p: float = 2.0) -> Phases:
+    """The phases of a run, which is replayed for its distance curve.
+
+    >>> from frostline import Attention, sample, simulate
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=30.0)
+    >>> seen = phases(simulate(head, sample.uniform(300, 2, seed=0), until=30.0))
+    >>> seen.plateau is not None, seen.terminal is None
+    (True, True)
+    """
+    curve = distance_curve(run, p=p)
+    if len(curve.times) < FEWEST_TIMES:
+        raise BadRun(
+            f"phases need at least {FEWEST_TIMES} steps, this run has {len(curve.times) - 1}; take a smaller step."
+        )
+    found = phases_of_curve(curve.times, curve.distance)
+    at = int(np.argmin(curve.distance))
+    wrong = float(curve.imbalance[at])
+    return replace(
+        found,
+        off_cluster=int(curve.off_cluster[at]),
+        off_mass=float(curve.off_mass[at]),
+        imbalance=None if np.isnan(wrong) else wrong,
+        curve=curve,
+        regime=run.regime,
+    )
+
+
+def phases_of_curve(times: Array, distance: Array) -> Phases:
+    """The phases of any curve W(t): at least twelve times, W ≥ 0."""
+    t = as_times(times, "times")
+    w = as_tensor(distance, "distance")[0].cpu().double().numpy()
+    if w.shape != t.shape or len(t) < FEWEST_TIMES or not (w >= 0).all():
+        raise BadArray(
+            f"a curve of at least {FEWEST_TIMES} times and as many distances ≥ 0 is needed; got {len(t)} times and "
+            f"distances of shape {w.shape}."
+        )
+    return _Reading(t, np.log(np.maximum(w, TINY))).phases(w)
+
+
+class _Reading:
+    """log W over t, smoothed as far as its noise asks for, and what is read off it."""
+
+    def __init__(self, t: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"]):
+        self.t, self.raw = t, y
+        self.noise = _noise(t, y)
+        # Enough points in a mean for its noise to be a quarter of the band; no more than a tenth of the curve.
+        wanted = int(np.ceil((self.noise / (0.25 * np.log(BAND))) ** 2))
+        self.y, counts = _running_mean(y, int(np.clip(wanted, 1, max(1, len(t) // 10))))
+        self.errors = self.noise / np.sqrt(counts)
+        self.low = int(np.argmin(self.y))
+
+    def phases(self, w: np.ndarray) -> Phases:
+        none: dict[str, str] = {}
+        start = int(np.argmax(self.y[: self.low + 1]))
+        fall, needed = float(self.y[start] - self.y[self.low]), self._needed(start)
+        concentration = plateau = terminal = None
+        if not fall >= needed:
+            none["concentration"] = f"W falls by a factor {np.exp(fall):.3g} only ({np.exp(needed):.3g} is needed)."
+            none["plateau"] = "there was no concentration before it."
+            none["terminal"] = "there was nothing to leave."
+        else:
+            flat = self._flat(start)
+            settled = flat[0] if flat is not None else float(self.t[self.low])
+            concentration = Phase(
+                "concentration",
+                float(self.t[start]),
+                settled,
+                flat is None and self.low == len(self.t) - 1,
+                f"W falls from {np.exp(self.y[start]):.3g} to {np.exp(self.y[self.low]):.3g}.",
+            )
+            terminal, why = self._rise(flat)
+            if terminal is None:
+                none["terminal"] = why
+            if flat is None:
+                none["plateau"] = self.why
+            else:
+                begin, end, slower = flat
+                plateau = Phase(
+                    "plateau",
+                    begin,
+                    end,
+                    terminal is None and bool(end >= self.t[-1]),
+                    f"W stays within 25 % of {np.exp(self.y[self.low]):.3g} for {end - begin:.3g}, at least "
+                    f"{slower:.2g} times more slowly than it fell.",
+                )
+        return Phases(
+            concentration,
+            plateau,
+            terminal,
+            none,
+            smallest=float(w.min()),
+            smallest_at=float(self.t[int(np.argmin(w))]),
+            noise=self.noise,
+            off_cluster=None,
+            off_mass=None,
+            imbalance=None,
+            curve=None,
+            regime=None,
+        )
+
+    why = ""
+
+    def _needed(self, other: int) -> float:
+        """How much log W must differ between its lowest point and another one to count."""
+        return max(float(np.log(FACTOR)), NOISES * float(np.hypot(self.errors[self.low], self.errors[other])))
+
+    def _flat(self, start: int) -> tuple[float, float, float] | None:
+        """Begin and end of the plateau around the lowest point, and how much more slowly W changes in it."""
+        band = float(np.log(BAND) + 2 * np.median(self.errors))
+        inside = self.y <= self.y[self.low] + band
+        first = self.low - int(np.argmin(inside[self.low :: -1])) + 1 if not inside[: self.low + 1].all() else 0
+        after = inside[self.low :]
+        last = self.low + (len(after) if after.all() else int(np.argmin(after))) - 1
+        # The fall just before: a factor e, or what there is of it.
+        top = min(self.y[first] + 1.0, self.y[start])
+        before = np.flatnonzero(self.y[start : first + 1] >= top)
+        above = start + int(before[-1]) if len(before) else start
+        falling, flat = self.t[first] - self.t[above], self.t[last] - self.t[first]
+        if first - above < 2 or last - first < 3:
+            self.why = "too few times before or at the lowest distance to tell; take smaller steps."
+            return None
+        speed = (self.y[above] - self.y[first]) / falling
+        slow = band / flat if flat > 0 else np.inf
+        if not speed >= SLOWER * slow:
+            self.why = (
+                f"near its lowest value W still changes by 25 % within {flat:.3g}; it fell only "
+                f"{speed / slow:.2g} times faster before ({SLOWER:g} is asked for)."
+            )
+            return None
+        level = float(np.median(self.raw[first : last + 1]))
+        begin = self._meeting(above, first, level, default=self.t[first])
+        end = float(self.t[last])
+        if last < len(self.t) - 1:
+            beyond = np.flatnonzero(self.y[last:] >= self.y[last] + 1.0)
+            top_after = last + int(beyond[0]) if len(beyond) else len(self.t) - 1
+            end = self._meeting(last, top_after, level, default=self.t[last])
+        return float(np.clip(begin, self.t[above], self.t[last])), end, float(speed / slow)
+
+    def _meeting(self, first: int, last: int, level: float, default: float) -> float:
+        """Where the line through this stretch meets the level of the plateau."""
+        if last - first < 2:
+            return float(default)
+        slope, offset = np.polyfit(self.t[first : last + 1], self.raw[first : last + 1], 1)
+        return float((level - offset) / slope) if slope != 0 else float(default)
+
+    def _rise(self, flat: tuple[float, float, float] | None) -> tuple[Phase | None, str]:
+        peak = self.low + int(np.argmax(self.y[self.low :]))
+        rise, needed = float(self.y[peak] - self.y[self.low]), self._needed(peak)
+        if not rise >= needed:
+            return None, (
+                f"after its lowest value W rises by a factor {np.exp(rise):.3g} only ({np.exp(needed):.3g} is needed)."
+            )
+        begin = flat[1] if flat is not None else float(self.t[self.low])
+        # Settled again once W has come within 25 % of where it ends up.
+        settled = self.low + int(np.argmax(self.y[self.low :] >= self.y[peak] - np.log(BAND)))
+        return Phase(
+            "terminal",
+            begin,
+            float(self.t[settled]),
+            settled >= len(self.t) - 2,
+            f"W rises from {np.exp(self.y[self.low]):.3g} to {np.exp(self.y[peak]):.3g}.",
+        ), ""
+
+
+def _noise(t: np.ndarray, y: np.ndarray) -> float:
+    """Standard deviation of independent noise: what a point lies off the line through its neighbours, robustly."""
+    before, after = t[1:-1] - t[:-2], t[2:] - t[1:-1]
+    share = after / (before + after)
+    off = y[1:-1] - share * y[:-2] - (1 - share) * y[2:]
+    scale = np.sqrt(1 + share**2 + (1 - share) ** 2)
+    return float(1.4826 * np.median(np.abs(off / scale)))
+
+
+def _running_mean(y: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over about ``width`` neighbours, always as many left as right, so fewer at the ends; and how many."""
+    sums = np.concatenate([[0.0], np.cumsum(y)])
+    k = np.arange(len(y))
+    reach = np.minimum(width // 2, np.minimum(k, len(y) - 1 - k))
+    return (sums[k + reach + 1] - sums[k - reach]) / (2 * reach + 1), 2 * reach + 1

@@ -1,0 +1,112 @@
+"""stability: how far two clouds drift apart at zero temperature, against e^{ℓt} (THEORY section 7)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.arrays import Array, as_float64, as_times
+from frostline.attention import Heads, as_one_layer, is_plain
+from frostline.errors import BadArray, BadParameter
+from frostline.sphere import as_tokens
+from frostline.theory.expansion import Derivative
+from frostline.theory.flow import zero_temperature
+from frostline.transport.exact import exact
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """W(ρ_t, ρ̃_t) of two clouds under (5), geodesic cost, and its bound e^{ℓt}W(ρ₀, ρ̃₀), at each of ``times``.
+
+    ell        ℓ, a proven bound of the expansion rate over the sphere (infinite for a rank-deficient B)
+    seen       the largest expansion rate met on the tokens' own paths: an observation, never more than ℓ
+    observed   the largest log(W_t/W_0)/t over the times: how fast they really went apart
+    """
+
+    p: float
+    times: Float[np.ndarray, "k"]
+    measured: Float[np.ndarray, "k"]
+    bound: Float[np.ndarray, "k"]
+    ell: float
+    seen: float
+    observed: float
+
+    @property
+    def holds(self) -> bool:
+        """measured ≤ bound at every time, up to the solver's rounding."""
+        return bool((self.measured <= self.bound * (1 + 1e-9) + 1e-9).all())
+
+    @property
+    def vacuous(self) -> np.ndarray:
+        """Where the bound is no less than π, the diameter in the geodesic distance."""
+        return ~(self.bound < np.pi)
+
+    def describe(self) -> str:
+        """In words."""
+        end = f"At t = {self.times[-1]:g} W{self.p:g} is {self.measured[-1]:.3g}, the bound {self.bound[-1]:.3g}"
+        empty = " (vacuous: no distance exceeds π)" if self.vacuous[-1] else ""
+        return (
+            f"{end}{empty}. ℓ ≤ {self.ell:.3g} is proven, {self.seen:.3g} was met, {self.observed:.3g} is how W grew."
+        )
+
+    def __repr__(self) -> str:
+        return f"Stability({self.describe()})"
+
+
+def stability(
+    heads: Heads,
+    x: Array,
+    other: Array,
+    *,
+    times: Sequence[float] | Array = (0.0, 0.5, 1.0, 2.0),
+    p: float = 2.0,
+    x_weights: Array | None = None,
+    other_weights: Array | None = None,
+) -> Stability:
+    """Let two clouds follow the zero-temperature flow of one plain head and compare their distance with e^{ℓt}.
+
+    The inequality is one for the geodesic cost: the chord may grow faster than the angle it subtends.
+
+    >>> from frostline import Attention, sample
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1.0)
+    >>> stability(head, sample.uniform(50, 2, seed=0), sample.uniform(50, 2, seed=1)).holds
+    True
+    """
+    layer = as_one_layer(heads, "stability")
+    if not is_plain(layer):
+        raise BadParameter("stability takes one head without key bias, whose zero-temperature flow is THEORY eq. 5.")
+    clouds = [as_float64(as_tokens(cloud, name)[0]) for cloud, name in ((x, "x"), (other, "other"))]
+    if any(cloud.ndim != 2 for cloud in clouds):
+        raise BadArray(f"x has shape {clouds[0].shape}, other {clouds[1].shape}; two clouds (n, d) are needed.")
+    wanted = as_times(times, "times")
+    grid = np.unique(np.concatenate([[0.0], wanted]))
+    paths = [np.asarray(zero_temperature(heads, cloud, times=grid).tokens) for cloud in clouds]
+    lost = sum(int((~np.isfinite(path[-1]).all(1)).sum()) for path in paths)
+    if lost:
+        raise BadParameter(f"{lost} tokens run into ker Bᵀ before t = {grid[-1]:g}; ask for earlier times.")
+    distances = np.array(
+        [
+            exact(a, b, p=p, x_weights=x_weights, y_weights=other_weights, metric="geodesic")
+            for a, b in zip(*paths, strict=True)
+        ]
+    )
+    B, _, A, _ = layer[0].matrices
+    derivative = Derivative(A, B)
+    points = np.concatenate([path.reshape(-1, path.shape[-1]) for path in paths])
+    slopes = derivative.at(points)
+    seen = float(np.linalg.eigvalsh((slopes + slopes.mT) / 2)[:, -1].max())
+    with np.errstate(over="ignore", invalid="ignore"):
+        bound = np.where(grid == 0, distances[0], np.exp(derivative.largest * grid) * distances[0])
+    later = (grid > 0) & (distances > 0)
+    grown = np.log(distances[later] / distances[0]) / grid[later] if distances[0] > 0 else np.zeros(0)
+    keep = np.isin(grid, wanted)
+    return Stability(
+        p=float(p),
+        times=wanted,
+        measured=distances[keep],
+        bound=np.where(np.isnan(bound), np.inf, bound)[keep],
+        ell=derivative.largest,
+        seen=seen,
+        observed=float(grown.max()) if len(grown) else 0.0,
+    )

@@ -1,0 +1,112 @@
+"""bound: what the theorem says about one head (THEORY eq. 11), with every constant labelled by where it comes from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from frostline.arrays import as_number, as_positive
+from frostline.attention import Heads, as_one_layer
+from frostline.errors import BadParameter
+from frostline.theory.expansion import Derivative
+from frostline.theory.rates import rates
+from frostline.theory.regime import Regime, regime
+
+ORIGINS = {
+    "order of magnitude": "c and C are worked out from the matrices and M is set to 1: the paper's own constants are "
+    "not known, so read this as an order of magnitude, never as a guarantee",
+    "fitted": "all three constants are fitted to measured curves",
+}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """M(√(log(β+1)/β)·e^{Ct} + e^{−ct}) (THEORY eq. 11); all of M, C, c have the one ``origin``.
+
+    Methods take β; ``bound(head)`` fills in the head's own as the default.
+    """
+
+    M: float
+    C: float
+    c: float
+    origin: str
+    beta: float | None = None
+    regime: Regime | None = None
+
+    def amplitude(self, beta: float | None = None) -> float:
+        """a = √(log(β+1)/β), the worst case of the Laplace principle."""
+        b = self._beta(beta)
+        return float(np.sqrt(np.log1p(b) / b))
+
+    def __call__(self, t: float | np.ndarray, beta: float | None = None) -> float | np.ndarray:
+        """The right-hand side of (11) at times t."""
+        with np.errstate(over="ignore"):
+            found = self.M * (self.amplitude(beta) * np.exp(self.C * np.asarray(t)) + np.exp(-self.c * np.asarray(t)))
+        return float(found) if np.ndim(t) == 0 else found
+
+    def best_time(self, beta: float | None = None) -> float:
+        """t*(β) = max(0, log(c/(aC))/(C+c)), where the right-hand side is smallest."""
+        if not np.isfinite(self.C):
+            return 0.0
+        return max(0.0, float(np.log(self.c / (self.amplitude(beta) * self.C)) / (self.C + self.c)))
+
+    def best(self, beta: float | None = None) -> float:
+        """The right-hand side at t*(β)."""
+        return float(self(self.best_time(beta), beta))
+
+    def window(self, delta: float, beta: float | None = None) -> tuple[float, float] | None:
+        """The times log(1/δ)/c ≤ t ≤ log(δ/a)/C, where (11) is at most 2Mδ; None when there are none.
+
+        This is all that (11) says about metastability (THEORY section 7).
+        """
+        if not (0 < as_number(delta, "delta") < 1):
+            raise BadParameter(f"delta is {delta}; it lies between 0 and 1.")
+        if not np.isfinite(self.C):
+            return None
+        begin = np.log(1 / delta) / self.c
+        end = np.log(delta / self.amplitude(beta)) / self.C
+        return (float(begin), float(end)) if begin <= end else None
+
+    def empty(self, beta: float | None = None) -> bool:
+        """Whether even the smallest value is no less than 2, the diameter of the sphere: then (11) says nothing."""
+        return not self.best(beta) < 2
+
+    def describe(self, beta: float | None = None) -> str:
+        """The constants, where they come from, and what follows from them, in words."""
+        b = self._beta(beta)
+        words = [f"M = {self.M:.3g}, C = {self.C:.3g}, c = {self.c:.3g}: {ORIGINS[self.origin]}."]
+        if not np.isfinite(self.C):
+            words.append("B is rank-deficient, so the flow has no finite expansion rate and (11) says nothing.")
+        elif self.empty(b):
+            words.append(f"At β = {b:g} the right-hand side never falls below 2: numerically empty.")
+        else:
+            words.append(
+                f"At β = {b:g} it is smallest at t* = {self.best_time(b):.3g}, with the value {self.best(b):.3g}."
+            )
+        return " ".join(words)
+
+    def _beta(self, beta: float | None) -> float:
+        chosen = self.beta if beta is None else beta
+        if chosen is None:
+            raise BadParameter("this bound belongs to no single temperature; say which beta.")
+        return as_positive(chosen, "beta")
+
+
+def bound(heads: Heads, *, p: float = 2.0) -> Bound:
+    """Eq. 11 with a-priori constants: c = g·min(1, m/p)/σ_max, C = ℓ (THEORY section 7), M = 1; an order of magnitude.
+
+    >>> from frostline import Attention
+    >>> b = bound(Attention.from_matrices(np.diag([1.0, 0.8]), np.eye(2), beta=1e4))
+    >>> b.origin, round(b.c, 6)
+    ('order of magnitude', 0.1)
+    """
+    layer = as_one_layer(heads, "bound")
+    found = rates(heads, p=p)
+    B, _, A, _ = layer[0].matrices
+    return Bound(
+        M=1.0,
+        C=Derivative(A, B).largest,
+        c=found.guaranteed,
+        origin="order of magnitude",
+        beta=layer[0].beta,
+        regime=regime(heads),
+    )

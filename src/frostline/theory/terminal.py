@@ -1,0 +1,199 @@
+"""What becomes of tight clusters: the terminal phase, ruled by the spectrum of V (THEORY section 9)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.arrays import Array, as_float64, as_number, as_tensor
+from frostline.attention import Attention, Heads, as_one_layer, is_plain
+from frostline.errors import BadArray, BadParameter, NoLimit
+from frostline.sample import as_weights
+from frostline.sphere import as_tokens, normalise, unit_rows
+from frostline.theory.limits import Limit, limit
+
+AT_REST = 1e-6
+"""A centre with |P_zVz| below this times ‖V‖ is an eigenvector of V: it has to be pushed before it leaves."""
+FAR = 1.0
+"""The displacement at which a cluster counts as having left."""
+
+
+@dataclass(frozen=True, eq=False)
+class Terminal:
+    """The fate of a cold cluster at ``centre`` (with another one opposite).
+
+    attends      "itself" (zᵀBz > 0) or "antipode" (zᵀBz < 0)
+    tightens     whether deviations inside it shrink; if not, the spread stalls at βs² = O(1) and (12) never applies
+    end          the Limit of ż = ±P_zVz: ``end.kind`` points, subspace, rotation, …; None when it does not tighten
+    goes_to      where this cluster ends; None when it rotates, has no limit, or does not tighten
+    direction    unit tangent vector e along which it leaves; None when nothing grows
+    contraction  g_A, the zero-temperature rate at which e shrinks during concentration
+    growth       g_V, the rate at which e grows afterwards
+    drift        |P_zVz|: 0 when the centre rests under V and only an asymmetry of the start can push it
+    hand_over    THEORY eq. 13; None without an asymmetry, or where nothing grows or contracts
+    case         one sentence
+    """
+
+    centre: Float[np.ndarray, "d"]
+    attends: str
+    tightens: bool
+    end: Limit | None
+    goes_to: Float[np.ndarray, "d"] | None
+    direction: Float[np.ndarray, "d"] | None
+    contraction: float | None
+    growth: float | None
+    drift: float
+    hand_over: float | None
+    case: str
+
+    def __repr__(self) -> str:
+        return f"Terminal({self.case})"
+
+
+def terminal(
+    heads: Heads, x0: Array | None = None, *, weights: Array | None = None, centre: Array | None = None
+) -> Terminal:
+    """What V's spectrum does to the clusters of one plain head, from the limit's own point ±e or a given centre.
+
+    ``x0`` (with ``weights``) are the initial tokens: their asymmetry a = |⟨e, mean of the cluster's tokens⟩| sets the
+    hand-over time (13).
+
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.diag([1.0, 0.2, 2.0]), beta=100.0)
+    >>> terminal(head).goes_to is None, terminal(head).direction.round(6) + 0.0
+    (True, array([0., 0., 1.]))
+    """
+    layer = as_one_layer(heads, "terminal")
+    if not is_plain(layer):
+        raise BadParameter(
+            "terminal takes one head without key bias; clusters of several heads have no such reduction."
+        )
+    head = layer[0]
+    z = _centre(head, centre)
+    B, V, A, _ = head.matrices
+    self_logit, pull = float(z @ B @ z), float(z @ V @ z)
+    key = float(np.linalg.norm(B.T @ z))
+    if abs(self_logit) <= 1e-12 * (np.linalg.norm(B, 2) or 1.0):
+        raise BadParameter("zᵀBz = 0 at the centre: such a cluster attends neither to itself nor to its antipode.")
+    sign = 1.0 if self_logit > 0 else -1.0
+    attends = "itself" if sign > 0 else "antipode"
+    tightens = sign * pull > 0
+    drift_vector = sign * (V @ z - pull * z)
+    drift = float(np.linalg.norm(drift_vector))
+    drift = 0.0 if drift <= AT_REST * np.linalg.norm(V, 2) else drift
+    who = f"The cluster attends to {'itself' if sign > 0 else 'its antipode'}"
+    if not tightens:
+        case = f"{who} and zᵀVz = {pull:.3g}: it does not tighten; its spread stalls at βs² of order one."
+        return Terminal(z, attends, False, None, None, None, None, None, drift, None, case)
+    # ż = ±P_zVz is the zero-temperature flow of a head with B = I, whose clock is time itself.
+    end = limit(Attention.from_matrices(np.eye(len(z)), sign * V, 1.0))
+    direction, growth = _escape(z, sign * V, drift_vector if drift else None)
+    goes_to = _goal(end, z, direction, drift)
+    contraction = None
+    if direction is not None and key > 0:
+        contraction = float((z @ A @ z - direction @ A @ direction) / key)
+    asymmetry = None if x0 is None or direction is None else _asymmetry(x0, weights, z, direction)
+    hand_over = _hand_over(head.beta, contraction, growth, drift, asymmetry)
+    case = f"{who}; {_story(sign, end, direction, drift)}"
+    return Terminal(z, attends, True, end, goes_to, direction, contraction, growth, drift, hand_over, case)
+
+
+def hand_over_time(beta: float, contraction: float, growth: float, asymmetry: float, *, drift: float = 0.0) -> float:
+    """t_h = ½ log β (1/g_A + 1/g_V) + log(1/a)/g_V (THEORY eq. 13): leading order, not a bound.
+
+    A ``drift`` b > 0 (the centre does not rest under V) pushes as well: the displacement u obeys u̇ = g_V·u + b from
+    u = aβ^{−1/2} on, and t_h is when it reaches 1; b = 0 gives (13).
+
+    >>> round(hand_over_time(100.0, 0.6, 1.0, 1.0), 3)
+    6.14
+    """
+    for name, value in (("beta", beta), ("contraction", contraction), ("growth", growth), ("asymmetry", asymmetry)):
+        if not as_number(value, name) > 0:
+            raise BadParameter(f"{name} is {value}; the hand-over time needs it > 0.")
+    start, push = asymmetry / np.sqrt(beta), drift / growth
+    grown = np.log((FAR + push) / (start + push)) / growth
+    return float(0.5 * np.log(beta) / contraction + max(grown, 0.0))
+
+
+def validity(head: Attention, centre: Array, spread: float) -> float:
+    """β|P_zBᵀz|s + β‖B‖s²: the cluster flow (12) is a good reduction when this is well below 1 (0.1, say)."""
+    z = as_float64(as_tensor(normalise(centre), "centre")[0])
+    B = head.matrices.B
+    key = B.T @ z
+    across = float(np.linalg.norm(key - (z @ key) * z))
+    return float(head.beta * (across * spread + np.linalg.norm(B, 2) * spread**2))
+
+
+def _centre(head: Attention, centre: Array | None) -> np.ndarray:
+    if centre is not None:
+        z = as_float64(as_tensor(normalise(centre), "centre")[0])
+        if z.shape != (head.dimension,):
+            raise BadArray(f"centre has shape {z.shape}; one vector ({head.dimension},) is needed.")
+        return z
+    found = limit(head)
+    if found.kind not in ("points", "defective") or found.dimension != 1:
+        raise NoLimit(
+            f"the limit is of kind {found.kind} and dimension {found.dimension}: there are no two points where "
+            "clusters would sit; name a centre."
+        )
+    return np.asarray(found.basis, dtype=np.float64)[0]
+
+
+def _escape(z: np.ndarray, V: np.ndarray, drift: np.ndarray | None) -> tuple[np.ndarray | None, float | None]:
+    """The direction in which the centre leaves under ż = P_zVz, and its growth rate; None where nothing grows."""
+    P = np.eye(len(z)) - np.outer(z, z)
+    linear = P @ (V - (z @ V @ z) * np.eye(len(z))) @ P
+    values, vectors = np.linalg.eig(linear)
+    # z itself is an eigenvector of this matrix, with eigenvalue 0; it is no direction to leave in.
+    tangent = np.linalg.norm(P @ vectors, axis=0) > 1e-8
+    best = int(np.argmax(np.where(tangent, values.real, -np.inf)))
+    growth = float(values[best].real)
+    if drift is not None:
+        return drift / np.linalg.norm(drift), max(growth, 0.0) or None
+    if not growth > AT_REST * np.linalg.norm(V, 2):
+        return None, None
+    vector = vectors[:, best].real
+    vector = P @ vector
+    vector = vector / np.linalg.norm(vector)
+    # Signs are arbitrary; fix them.
+    return vector * (1.0 if vector[np.argmax(np.abs(vector))] > 0 else -1.0), growth
+
+
+def _goal(end: Limit, z: np.ndarray, direction: np.ndarray | None, drift: float) -> np.ndarray | None:
+    """Where the centre goes; None when it rotates, or when it rests until something decides between two sides."""
+    if end.kind in ("rotation", "mixed"):
+        return None
+    if not drift:
+        return z if direction is None else None
+    found = np.asarray(end(z[None]))[0]
+    return found if np.isfinite(found).all() else None
+
+
+def _asymmetry(x0: Array, weights: Array | None, z: np.ndarray, direction: np.ndarray) -> float:
+    """|⟨e, mean of the tokens on this side⟩|."""
+    tokens = unit_rows(as_float64(as_tokens(x0, "x0")[0]))
+    if tokens.ndim != 2 or tokens.shape[1] != len(z):
+        raise BadArray(f"x0 has shape {tokens.shape}; one cloud (n, {len(z)}) is needed.")
+    shares = np.ones(len(tokens)) if weights is None else as_weights(weights, len(tokens))
+    mine = shares * (tokens @ z > 0)
+    return float(abs(mine @ (tokens @ direction)) / mine.sum()) if mine.any() else 0.0
+
+
+def _hand_over(
+    beta: float, contraction: float | None, growth: float | None, drift: float, asymmetry: float | None
+) -> float | None:
+    if asymmetry is None or contraction is None or growth is None or not contraction > 0 or not asymmetry > 0:
+        return None
+    return hand_over_time(beta, contraction, growth, asymmetry, drift=drift)
+
+
+def _story(sign: float, end: Limit, direction: np.ndarray | None, drift: float) -> str:
+    which = "largest" if sign > 0 else "smallest"
+    if end.kind == "rotation":
+        return f"the eigenvalues of V with the {which} real part are a complex pair: it rotates for ever."
+    if end.kind == "mixed":
+        return f"several kinds of eigenvalues of V share the {which} real part: no end is claimed."
+    if direction is None and not drift:
+        return "it rests where it is under V: no drift, and it persists."
+    how = "it drifts" if drift else "once an asymmetry has pushed it off, it leaves"
+    place = "an eigenvector" if end.dimension == 1 else f"the eigenspace (dimension {end.dimension})"
+    return f"{how} towards {place} of V with the {which} real part."
