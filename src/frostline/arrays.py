@@ -49,7 +49,9 @@ def as_tensor(array: Array, name: str) -> tuple[Tensor, Kind]:
                 raise ValueError("it is complex")
             if values.dtype.kind in "iub" or not isinstance(array, np.ndarray):
                 values = values.astype(np.float64)
-            tensor = torch.from_numpy(np.ascontiguousarray(values))
+            contiguous = np.ascontiguousarray(values)
+            # torch warns of read-only memory; the tensor is cloned below in any case.
+            tensor = torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy())
         except (TypeError, ValueError, OverflowError) as error:
             raise BadArray(f"{name} is not an array of real numbers: {error}.") from None
     if tensor.is_complex():
@@ -116,6 +118,8 @@ def as_positive(value: Any, name: str) -> float:
     return number
 
 
-def as_float64(tensor: Tensor) -> np.ndarray:
-    """The tensor as a float64 numpy array: the theory is always evaluated in double precision on the CPU."""
-    return tensor.to(device="cpu", dtype=torch.float64).numpy()
+def as_float64(array: Array) -> np.ndarray:
+    """Tensor or array as float64 numpy: the theory is always evaluated in double precision on the CPU."""
+    if isinstance(array, Tensor):
+        return array.detach().to(device="cpu", dtype=torch.float64).numpy()
+    return np.asarray(array, dtype=np.float64)

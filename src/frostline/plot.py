@@ -8,12 +8,12 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure, SubFigure
 
+from frostline.arrays import as_float64
 from frostline.attention import as_one_layer
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun, FrostlineError
@@ -35,13 +35,13 @@ def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 5) -> li
     Colour follows a token through all panels: it shows where the theory sends it (or, without a limit, where it began).
     """
     _check_run(run)
-    cloud = _array(run.tokens)
+    cloud = as_float64(run.tokens)
     if cloud.ndim != 3:
         raise BadParameter(f"plot.tokens draws one run (k, n, d); this one has shape {cloud.shape}: pick a member.")
     if not len(cloud):
         raise BadRun(NOTHING_KEPT)
     found = _limit(run)
-    start = _array(run.initial)
+    start = as_float64(run.initial)
     goal = _goal(found, start) if target is None else np.asarray(target)
     frame = _view(found, cloud)
     chosen = np.unique(np.linspace(0, len(cloud) - 1, min(panels, len(cloud))).round().astype(int))
@@ -80,12 +80,12 @@ def distance(run: Trajectory, *, curve: np.ndarray | None = None, p: float = 2.0
     if curve is None:
         if found is None:
             raise BadParameter("a stack of layers has no single limit to measure the distance to.")
-        goal = _array(found(run.initial))
+        goal = as_float64(found(run.initial))
         defined = np.isfinite(goal).all(-1)
         if goal.ndim != 2 or not defined.any():
             raise BadParameter("the distance is drawn for one run (n, d) whose tokens have limits.")
         weights = None if run.weights is None else run.weights[defined] / run.weights[defined].sum()
-        values = index_coupling(_array(run.tokens)[:, defined], goal[defined], p=p, weights=weights)
+        values = index_coupling(as_float64(run.tokens)[:, defined], goal[defined], p=p, weights=weights)
         curve = np.stack([run.times, values], axis=1)
     figure = _figure(6.4, 4.0)
     ax = figure.add_subplot()
@@ -142,10 +142,6 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _array(values: Any) -> np.ndarray:
-    return np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values, dtype=np.float64)
-
-
 def _base64(buffer: io.BytesIO) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
@@ -160,13 +156,13 @@ def _limit(run: Trajectory) -> Limit | None:
 def _goal(found: Limit | None, start: np.ndarray) -> np.ndarray | None:
     if found is None or found.kind in ("rotation", "mixed"):
         return None
-    return _array(found(unit_rows(start)))
+    return as_float64(found(unit_rows(start)))
 
 
 def _view(found: Limit | None, cloud: np.ndarray) -> np.ndarray:
     """(≤3, d) orthonormal rows to draw along: the limit's own directions first, then where the tokens vary most."""
     d = cloud.shape[2]
-    own = np.zeros((0, d)) if found is None or found.basis is None else _array(found.basis)[:2]
+    own = np.zeros((0, d)) if found is None or found.basis is None else as_float64(found.basis)[:2]
     rest = cloud[0] - cloud[0] @ own.T @ own
     spread = np.linalg.svd(rest - rest.mean(0), full_matrices=True)[2]
     rows = [*own]
@@ -244,7 +240,7 @@ def _headline(run: Trajectory, found: Limit | None) -> str:
     heads = [head for layer in run.layers for head in layer]
     betas = sorted({head.beta for head in heads})
     beta = f"β = {betas[0]:g}" if len(betas) == 1 else f"β = {betas[0]:g} … {betas[-1]:g}"
-    n, d = _array(run.initial).shape[-2:]
+    n, d = as_float64(run.initial).shape[-2:]
     kind = "" if found is None else f", limit: {found.kind}"
     return f"{n} tokens on S$^{{{d - 1}}}$, {beta}{kind}"
 

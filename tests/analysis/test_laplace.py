@@ -85,12 +85,88 @@ def test_gradient_is_the_derivative_of_the_log_density(rng):
     assert np.abs(slope - (density.log_gradient(y) * v).sum(1)).max() < 1e-8
 
 
+def smooth_pair(d, seed=0):
+    """The same density as a mixture with a closed form and as a plain function with its gradient."""
+    rng = np.random.default_rng([9, d, seed])
+    parts = [densities.vmf(rng.standard_normal(d), 2.0), densities.vmf(rng.standard_normal(d), 1.0)]
+    mixture = densities.mixture(parts, [0.4, 0.6])
+    size = np.linalg.norm(mixture.parameters, axis=1)
+
+    def weights(y):
+        return np.exp(y @ mixture.parameters.T + np.log(mixture.weights) - densities.log_normaliser(size, d))
+
+    return mixture, densities.from_function(lambda y: weights(y).sum(1), lambda y: weights(y) @ mixture.parameters, d)
+
+
+@pytest.mark.parametrize("beta", [0.1, 3.0, 100.0, 1e6])
+@pytest.mark.parametrize("d, tolerance", [(2, 1e-10), (3, 1e-10), (4, 2e-6)])
+def test_a_callable_agrees_with_the_closed_form(d, tolerance, beta):
+    closed, smooth = smooth_pair(d)
+    head, x = fl.Attention.from_matrices(np.eye(d), np.eye(d), beta), fl.sample.uniform(4, d, seed=1)
+    one, other = laplace(head, x, closed), laplace(head, x, smooth)
+    assert np.abs(one.exact - other.exact).max() < tolerance
+    assert np.abs(one.first - other.first).max() < 1e-12
+
+
+@pytest.mark.parametrize("d", [6, 20])
+def test_in_high_dimension_a_callable_is_good_to_a_few_percent_of_the_error(d):
+    closed, smooth = smooth_pair(d)
+    for beta in (10.0, 1000.0):
+        head, x = fl.Attention.from_matrices(np.eye(d), np.eye(d), beta), fl.sample.uniform(4, d, seed=1)
+        one, other = laplace(head, x, closed), laplace(head, x, smooth)
+        assert (np.linalg.norm(one.exact - other.exact, axis=1) < 0.03 * one.zeroth_error).all()
+
+
+def test_a_cloud_is_its_own_mean_map(rng):
+    x, weights = fl.sample.uniform(30, 3, seed=rng), rng.dirichlet(np.ones(30))
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.3]), np.eye(3), 20.0, key_bias=[0.1, 0, 0])
+    found = laplace(head, x[:5], x, weights=weights)
+    assert np.array_equal(found.exact, fl.mean_map(head, x[:5], sources=x, weights=weights))
+    assert found.first is None and found.first_error is None
+    # Many tokens are nearly their density.
+    y, w = fl.sample.nodes(20_000, 3)
+    assert np.abs(laplace(head, x, y, weights=w).exact - laplace(head, x, densities.uniform(3)).exact).max() < 1e-10
+
+
+def test_the_error_grows_along_a_run_to_the_worst_case():
+    """THEORY section 6: from (d−1)/2κ to about √(log β/β), both falling with β (d = 2, B = diag(1, .5), V = I)."""
+    x0, weights = fl.sample.nodes(1000, 2)
+    grown = []
+    for beta in (100.0, 1000.0):
+        head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta)
+        found = fl.laplace_growth(fl.simulate(head, x0, weights=weights, until=14.0, stepper=fl.Euler(0.1)))
+        assert found.largest[0] == pytest.approx(1 / beta, rel=0.05)
+        assert 0.5 < found.largest.max() / found.worst_case < 2
+        assert (found.typical <= found.largest).all() and found.regime.verdict == "yes"
+        grown.append(found.largest.max() / found.largest[0])
+    assert grown[1] > 2 * grown[0] > 20
+
+
+@pytest.mark.parametrize(
+    "density, gradient, words",
+    [
+        (lambda y: np.full(len(y), 2.0), np.zeros_like, "integrates to 2 "),
+        (lambda y: 1 + 2 * y[:, 0], lambda y: np.tile([2.0, 0, 0], (len(y), 1)), "positive everywhere"),
+        (lambda y: 1 + 0.5 * y[:, 0], lambda y: np.tile([0.4, 0, 0], (len(y), 1)), "does not belong to the density"),
+        (lambda y: y, lambda y: y, "returned shape"),
+        (lambda y: np.full(len(y), np.nan), lambda y: y, "NaN or infinite"),
+    ],
+)
+def test_densities_that_are_none_are_refused(density, gradient, words):
+    with pytest.raises(ValueError, match=words):
+        densities.from_function(density, gradient, 3)
+
+
 def test_bad_calls_get_a_sentence():
     head = fl.Attention.from_matrices(np.diag([1.0, 0.0]), np.eye(2), 1.0)
     with pytest.raises(BadParameter, match="no y"):
         laplace(head, [[0.0, 1.0]], densities.uniform(2))
     with pytest.raises(BadArray, match="must agree"):
         laplace(head, [[1.0, 0.0]], densities.uniform(3))
+    with pytest.raises(BadParameter, match="weights belong to a cloud"):
+        laplace(head, [[1.0, 0.0]], densities.uniform(2), weights=[1.0])
+    with pytest.raises(BadParameter, match="one layer with one head"):
+        fl.laplace_growth(fl.simulate([head, head], [[1.0, 0.0]], until=0.1))
     with pytest.raises(BadParameter, match="concentration"):
         densities.vmf([1, 0], -1.0)
     with pytest.raises(BadArray, match="zero"):

@@ -9,7 +9,6 @@ used. The mean map's own rounding plays no role: it moves the arcs, and the defe
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 
 from frostline.analysis.replaying import Node, one_run, replay, shares, velocity
@@ -105,7 +104,7 @@ def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Ce
     B, V, A, _ = run.layers[0][0].matrices
     size = float(np.linalg.norm(V, 2)) or 1.0
     walk = _Walk(Derivative(A, B))
-    kept = {float(time): as_float64(torch.as_tensor(frame)) for time, frame in zip(run.times, run.tokens, strict=True)}
+    kept = {float(time): as_float64(frame) for time, frame in zip(run.times, run.tokens, strict=True)}
     angles, strays, defects = [], [], []
     for node in replay(run, spacing=0.1 / size) if replayed else _kept(run, size):
         walk.to(node, velocity(run.layers[0], node.tokens, run.weights))
@@ -123,9 +122,9 @@ def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Ce
 
 def _kept(run: Trajectory, size: float) -> list[Node]:
     """The kept times alone, refused when they leave too much of the way open."""
-    frames = [as_float64(torch.as_tensor(frame)) for frame in run.tokens]
+    frames = [as_float64(frame) for frame in run.tokens]
     if run.times[0] > 0:
-        frames = [as_float64(torch.as_tensor(run.initial)), *frames]
+        frames = [as_float64(run.initial), *frames]
     times = np.unique(np.concatenate([[0.0], run.times]))
     gap = float(np.diff(times).max()) if len(times) > 1 else 0.0
     if gap * size > LONGEST_GAP:
@@ -248,7 +247,7 @@ class _Arc:
 
 def _closed(run: Trajectory, p: float, angles: np.ndarray, strays: np.ndarray, defects: np.ndarray) -> Certificate:
     """From angles to distances: each token's chord to its zero-temperature path, and that path's to the target."""
-    start = unit_rows(as_float64(torch.as_tensor(run.initial)))
+    start = unit_rows(as_float64(run.initial))
     layers = [list(layer) for layer in run.layers]
     path = zero_temperature(layers, start, times=run.times)
     found = limit(layers)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 
 from frostline.analysis.curves import OFF_CLUSTER
@@ -95,7 +94,7 @@ def clusters(run: Trajectory, *, at: float | None = None) -> Clusters:
             kept = ", ".join(f"{time:g}" for time in run.times[:8]) + (", …" if len(run.times) > 8 else "")
             raise BadRun(f"the run did not keep t = {at:g}, only {kept}; add it to save_at.")
         index = int(near[0])
-    x, w = unit_rows(as_float64(torch.as_tensor(run.tokens[index]))), shares(run)
+    x, w = unit_rows(as_float64(run.tokens[index])), shares(run)
     centres, labels = gather(x, w)
     count = len(centres)
     masses = np.array([w[labels == k].sum() for k in range(count)])

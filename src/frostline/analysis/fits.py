@@ -13,6 +13,8 @@ from frostline.errors import BadArray, BadParameter
 from frostline.theory.bounds import Bound
 
 FEWEST_BETAS, WIDEST_RATIO, FEWEST_TIMES = 3, 10.0, 4
+EXTREME = 15.0
+"""A constant e^15 times smaller or larger than the guess is zero or infinite for every purpose."""
 
 
 class Interval(NamedTuple):
@@ -61,7 +63,7 @@ class Fit:
         The lag-one correlation of n independent residuals has standard deviation n^{−1/2}; four of them is one false
         "no" in 30,000.
         """
-        return abs(self.correlation) <= 4 / np.sqrt(self.residuals.size)
+        return bool(abs(self.correlation) <= 4 / np.sqrt(self.residuals.size))
 
     def describe(self) -> str:
         """The result in words."""
@@ -101,12 +103,15 @@ def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.9
     best = min((_solved(residuals, start) for start in _starts(b, t, target)), key=lambda found: found.cost)
     free = target.size - 3
     variance = 2 * best.cost / free
-    # A constant that the curves do not determine has a vanishing singular value, and an interval from 0 to infinity.
     _, sizes, rows = np.linalg.svd(best.jac, full_matrices=False)
     widths = np.sqrt(variance * ((rows / np.maximum(sizes, 1e-150)[:, None]) ** 2).sum(0))
     reach = float(stats.t.ppf((1 + confidence) / 2, free)) * widths
     with np.errstate(over="ignore"):
         M, C, c = (Interval(*(float(np.exp(v)) for v in (m, m - r, m + r))) for m, r in zip(best.x, reach, strict=True))
+    # Where log W hardly depends on a constant the linear theory behind those widths fails: ask the curves whether the
+    # constant might as well be zero, or as large as can be.
+    worst = best.cost * (1 + float(stats.f.ppf(confidence, 1, free)) / free)
+    C, c = (_opened(residuals, best.x, index, found, worst) for index, found in ((1, C), (2, c)))
     left = -best.fun.reshape(target.shape)
     total = float(((target - target.mean()) ** 2).sum())
     return Fit(
@@ -129,10 +134,28 @@ def _starts(b: np.ndarray, t: np.ndarray, target: np.ndarray) -> list[np.ndarray
 
 
 def _solved(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> optimize.OptimizeResult:
-    # Far outside these bounds a constant is zero or infinite for every purpose.
     return optimize.least_squares(
-        residuals, start, bounds=(start - 15, start + 15), x_scale="jac", ftol=1e-14, xtol=1e-14, gtol=1e-14
+        residuals, start, bounds=(start - EXTREME, start + EXTREME), x_scale="jac", ftol=1e-14, xtol=1e-14, gtol=1e-14
     )
+
+
+def _opened(
+    residuals: Callable[[np.ndarray], np.ndarray], best: np.ndarray, index: int, found: Interval, worst: float
+) -> Interval:
+    """The interval, down to 0 or up to infinity when even that fits the curves within ``worst``."""
+    others = np.delete(np.arange(3), index)
+
+    def cost(fixed: float) -> float:
+        def rest(two: np.ndarray) -> np.ndarray:
+            three = np.empty(3)
+            three[index], three[others] = fixed, two
+            return residuals(three)
+
+        return float(_solved(rest, best[others]).cost)
+
+    low = 0.0 if cost(best[index] - EXTREME) <= worst else found.low
+    high = np.inf if cost(best[index] + EXTREME) <= worst else found.high
+    return Interval(found.value, low, high)
 
 
 def _neighbours(residuals: Float[np.ndarray, "b t"]) -> float:

@@ -54,6 +54,8 @@ def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Arr
     >>> bool(laplace(head, [[1.0, 0.0, 0.0]], uniform(3)).first_error < 1e-9)
     True
     """
+    if not isinstance(head, Attention):
+        raise BadParameter(f"laplace takes one Attention, not {type(head).__name__}; call it head by head.")
     tokens, _ = as_tokens(x, "x")
     queries = as_float64(tokens).reshape(-1, tokens.shape[-1])
     smooth = isinstance(density, Density)

@@ -204,7 +204,7 @@ class _Reading:
         before = np.flatnonzero(self.y[start : first + 1] >= top)
         above = start + int(before[-1]) if len(before) else start
         falling, flat = self.t[first] - self.t[above], self.t[last] - self.t[first]
-        if first - above < 2 or last - first < 3:
+        if first - above < 1 or last - first < 3:
             self.why = "too few times before or at the lowest distance to tell; take smaller steps."
             return None
         speed = (self.y[above] - self.y[first]) / falling

@@ -76,4 +76,4 @@ def velocity(layer: Layer, tokens: np.ndarray, weights: np.ndarray | None) -> np
 
 
 def _float64(tokens: object) -> np.ndarray:
-    return unit_rows(as_float64(torch.as_tensor(tokens)))
+    return unit_rows(as_float64(tokens))

@@ -94,8 +94,7 @@ def stability(
     B, _, A, _ = layer[0].matrices
     derivative = Derivative(A, B)
     points = np.concatenate([path.reshape(-1, path.shape[-1]) for path in paths])
-    slopes = derivative.at(points)
-    seen = float(np.linalg.eigvalsh((slopes + slopes.mT) / 2)[:, -1].max())
+    seen = float(derivative.rate(points).max())
     with np.errstate(over="ignore", invalid="ignore"):
         bound = np.where(grid == 0, distances[0], np.exp(derivative.largest * grid) * distances[0])
     later = (grid > 0) & (distances > 0)

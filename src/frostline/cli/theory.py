@@ -214,7 +214,8 @@ def _rates_in_words(rates: dict[str, Any]) -> str:
     if rates["token"] > 0 and math.isfinite(rates["token"]):
         words += f"; a single token's angle at least like e^(−{rates['token']:.4g} t), a factor 10 in t = "
         words += f"{math.log(10) / rates['token']:.4g}"
-    return f"{words} ({'proven: A is normal' if rates['status'] == 'proven' else 'asymptotic: transients may come first'})."
+    kind = "proven: A is normal" if rates["status"] == "proven" else "asymptotic: transients may come first"
+    return f"{words} ({kind})."
 
 
 def _window_in_words(bound: dict[str, Any]) -> str:

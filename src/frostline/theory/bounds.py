@@ -39,8 +39,11 @@ class Bound:
 
     def __call__(self, t: float | np.ndarray, beta: float | None = None) -> float | np.ndarray:
         """The right-hand side of (11) at times t."""
-        with np.errstate(over="ignore"):
-            found = self.M * (self.amplitude(beta) * np.exp(self.C * np.asarray(t)) + np.exp(-self.c * np.asarray(t)))
+        time = np.asarray(t, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # C may be infinite: at t = 0 nothing has grown yet.
+            grown = np.exp(np.where(time > 0, self.C * time, 0.0))
+        found = self.M * (self.amplitude(beta) * grown + np.exp(-self.c * time))
         return float(found) if np.ndim(t) == 0 else found
 
     def best_time(self, beta: float | None = None) -> float:

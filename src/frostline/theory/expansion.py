@@ -71,6 +71,14 @@ class Derivative:
         middle = self.A - (x * Ax).sum(1)[:, None, None] * np.eye(x.shape[1])
         return P @ (middle / s - Ax[:, :, None] * Cx[:, None, :] / s**3) @ P
 
+    def rate(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n"]:
+        """λ_max(sym ∇F) at each token: the fastest of all tangent directions."""
+        slopes = self.at(x)
+        even = (slopes + slopes.mT) / 2
+        # x itself has eigenvalue 0 and is no tangent direction: put it below all others.
+        size = np.linalg.norm(even, axis=(1, 2))
+        return np.linalg.eigvalsh(even - 2 * size[:, None, None] * x[:, :, None] * x[:, None, :])[:, -1]
+
     def around(self, x: Float[np.ndarray, "n d"]) -> "Around":
         """What is needed to bound ∇F near each token."""
         d = x.shape[1]

@@ -1,0 +1,73 @@
+"""THEORY eq. 11 as a function: its minimum, its window, its asymptotics, the labels of its constants."""
+
+import numpy as np
+import pytest
+
+import frostline as fl
+from frostline.errors import BadParameter, NoLimit
+from frostline.theory.bounds import Bound
+
+
+@pytest.fixture
+def made():
+    return Bound(2.0, 0.4, 0.7, origin="fitted", beta=1e4)
+
+
+def test_best_time_minimises(made):
+    t = np.linspace(0, 20, 20001)
+    values = made(t)
+    assert made.best_time() == pytest.approx(t[values.argmin()], abs=2e-3)
+    assert made.best() == pytest.approx(values.min(), rel=1e-6)
+
+
+def test_best_time_is_zero_when_the_bound_only_grows():
+    assert Bound(1.0, 5.0, 0.1, origin="fitted").best_time(2.0) == 0.0
+
+
+def test_times_and_values_scale_with_beta_as_the_theory_page_says(made):
+    """t* ~ log β/(2(C+c)), and the bound there like (log β/β)^{c/(2(C+c))}."""
+    cold, colder = 1e20, 1e24
+    slope = (made.best_time(colder) - made.best_time(cold)) / np.log(colder / cold)
+    assert slope == pytest.approx(1 / (2 * 1.1), rel=0.03)
+    falls = np.log(made.best(colder) / made.best(cold))
+    ratio = np.log((np.log(colder) / colder) / (np.log(cold) / cold))
+    assert falls / ratio == pytest.approx(0.7 / (2 * 1.1), rel=1e-3)
+
+
+def test_inside_the_window_both_terms_are_small(made):
+    begin, end = made.window(0.2)
+    assert (made(np.linspace(begin, end, 50)) <= 2 * made.M * 0.2 * (1 + 1e-12)).all()
+    assert made.M * made.amplitude() * np.exp(made.C * (end + 0.01)) > made.M * 0.2
+    assert made.M * np.exp(-made.c * (begin - 0.01)) > made.M * 0.2
+    # It exists exactly for δ ≥ a^{c/(C+c)}.
+    edge = made.amplitude() ** (0.7 / 1.1)
+    assert made.window(edge * 1.001) is not None and made.window(edge * 0.999) is None
+
+
+def test_a_priori_constants_come_from_the_matrices(two_clusters):
+    found = fl.bound(two_clusters, p=2)
+    assert found.origin == "order of magnitude" and found.M == 1
+    assert found.c == fl.rates(two_clusters, p=2).guaranteed == 0.25
+    assert pytest.approx(8.8) == found.C
+    assert "never as a guarantee" in found.describe()
+    assert found.regime["one head"].verdict == "yes" and found.regime.verdict == "unknown"
+
+
+def test_emptiness_is_said():
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.01]), np.eye(2), beta=2.0)
+    assert not fl.bound(head).empty()  # at t = 0 it is 1 + a < 2
+    assert Bound(3.0, 1.0, 1.0, origin="fitted").empty(1.0)
+    assert "numerically empty" in Bound(3.0, 1.0, 1.0, origin="fitted").describe(1.0)
+    low_rank = fl.bound(fl.Attention.from_matrices(np.diag([1.0, 0.0]), np.eye(2), beta=2.0))
+    assert np.inf == low_rank.C and "rank-deficient" in low_rank.describe() and low_rank.window(0.1) is None
+
+
+def test_bad_calls_get_a_sentence(made, two_clusters):
+    with pytest.raises(BadParameter, match="delta is 2"):
+        made.window(2)
+    with pytest.raises(BadParameter, match="say which beta"):
+        Bound(1.0, 1.0, 1.0, origin="fitted").best_time()
+    with pytest.raises(BadParameter, match="one layer"):
+        fl.bound([two_clusters, two_clusters])
+    with pytest.raises(NoLimit, match="rotation"):
+        fl.bound(fl.Attention.from_matrices(np.eye(2), [[0.0, -1.0], [1.0, 0.0]], 1.0))
