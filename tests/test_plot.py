@@ -4,6 +4,7 @@ import pytest
 
 import frostline as fl
 from frostline.errors import BadParameter, BadRun
+from frostline.transport.exact import exact
 
 
 def run_in(d, n=50, V=None, values=None, **keywords):
@@ -46,12 +47,32 @@ def test_large_clouds_are_thinned_and_the_figure_says_so():
     assert "One token in 3" in axes[0].figure.texts[-1].get_text()
 
 
-def test_distance_draws_the_index_coupling():
+def test_distance_is_exact_for_two_points():
     run = run_in(3)
-    ax = fl.plot.distance(run)
-    drawn = ax.lines[0].get_ydata()
+    drawn = fl.plot.distance(run).lines[0].get_ydata()
     goal = fl.limit(run.layers[0][0])(run.initial)
-    assert np.allclose(drawn, np.sqrt((np.linalg.norm(run.tokens - goal, axis=2) ** 2).mean(1)))
+    assert np.allclose(drawn, [exact(x, goal) for x in run.tokens])
+
+
+def test_distance_draws_the_index_coupling_otherwise():
+    head = fl.Attention.from_matrices(np.diag([1.0, 1.0, 0.2]), np.eye(3), beta=30.0)
+    run = fl.simulate(head, fl.sample.uniform(30, 3, seed=0), until=1.0, save_at=[0, 1])
+    ax = fl.plot.distance(run)
+    goal = fl.limit(head)(run.initial)
+    assert np.allclose(ax.lines[0].get_ydata(), np.sqrt((np.linalg.norm(run.tokens - goal, axis=2) ** 2).mean(1)))
+    assert "upper bound" in ax.figure.texts[-1].get_text()
+
+
+def test_distance_with_phases_certificate_and_bound():
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=30.0)
+    run = fl.simulate(head, fl.sample.uniform(100, 2, seed=0), until=20.0, save_at=np.linspace(0, 20, 9))
+    seen, proven = fl.phases(run), fl.certificate(run)
+    ax = fl.plot.distance(run, phases=seen, certificate=proven, bound=fl.bound(head))
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "certified (proven, this run)" in labels and "eq. 11, order of magnitude" in labels
+    assert {text.get_text() for text in ax.texts} == {"concentration", "plateau"}
+    certified = next(line for line in ax.lines if line.get_label().startswith("certified")).get_ydata()
+    assert np.array_equal(certified, np.where(proven.vacuous, np.nan, proven.values), equal_nan=True)
 
 
 def test_distance_leaves_tokens_without_a_limit_out():
@@ -80,3 +101,5 @@ def test_what_cannot_be_drawn_gets_a_sentence(two_clusters):
         fl.plot.tokens(empty)
     with pytest.raises(BadRun, match="kept no times"):
         fl.plot.distance(empty)
+    with pytest.raises(BadParameter, match="one run"):
+        fl.plot.distance(fl.simulate(two_clusters, x0.reshape(2, 3, 3), until=0.1))

@@ -13,13 +13,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure, SubFigure
 
+from frostline.analysis.certificates import Certificate
+from frostline.analysis.curves import Measure
+from frostline.analysis.phases import Phases
 from frostline.arrays import as_float64
 from frostline.attention import as_one_layer
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun, FrostlineError
 from frostline.sphere import unit_rows
+from frostline.theory.bounds import Bound
 from frostline.theory.limits import Limit, limit
-from frostline.transport.index import index_coupling
 
 INK, FAINT, ORANGE, BLUE, NOWHERE = "#1b2733", "#c3ccd5", "#d1661d", "#1f6fb2", "#77808a"
 # More dots than this only make a figure heavy; every k-th token is drawn, and the figure says so.
@@ -68,43 +71,91 @@ def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 5) -> li
     return axes
 
 
-def distance(run: Trajectory, *, curve: np.ndarray | None = None, p: float = 2.0) -> Axes:
-    """W_p from the tokens to their predicted limit over time, by index coupling (an upper bound, THEORY section 10).
+BANDS = {"concentration": "#dbe9f6", "plateau": "#e3f1e0", "terminal": "#fbe6d6"}
 
-    ``curve`` (k, 2) of times and distances is drawn instead of the saved times when given (W₂).
+
+def distance(
+    run: Trajectory,
+    *,
+    curve: np.ndarray | None = None,
+    p: float = 2.0,
+    phases: Phases | None = None,
+    certificate: Certificate | None = None,
+    bound: Bound | None = None,
+) -> Axes:
+    """W_p from the tokens to their predicted limit over time (THEORY section 10).
+
+    It is exact when the limit is two points, and an upper bound by index coupling otherwise.
+
+    ``curve`` (k, 2) of times and distances (W₂) is drawn instead of the saved times when given. Optional extras:
+    ``phases`` as coloured bands, a ``certificate`` (proven for this run) and a ``bound`` (eq. 11, fitted or an order of
+    magnitude) as lines.
     """
     _check_run(run)
     found = _limit(run)
     if not len(run.times) and curve is None:
         raise BadRun(NOTHING_KEPT)
-    if curve is None:
-        if found is None:
+    if curve is None and phases is not None and phases.curve is not None and phases.curve.p == p:
+        curve = np.stack([phases.curve.times, phases.curve.distance], axis=1)
+    if found is None:
+        if curve is None:
             raise BadParameter("a stack of layers has no single limit to measure the distance to.")
-        goal = as_float64(found(run.initial))
-        defined = np.isfinite(goal).all(-1)
-        if goal.ndim != 2 or not defined.any():
-            raise BadParameter("the distance is drawn for one run (n, d) whose tokens have limits.")
-        weights = None if run.weights is None else run.weights[defined] / run.weights[defined].sum()
-        values = index_coupling(as_float64(run.tokens)[:, defined], goal[defined], p=p, weights=weights)
-        curve = np.stack([run.times, values], axis=1)
+        method = "index coupling"
+    else:
+        start = unit_rows(as_float64(run.initial))
+        if start.ndim != 2:
+            raise BadParameter(f"the distance is drawn for one run (n, d), not for tokens of shape {start.shape}.")
+        measure = Measure.of(
+            found, start, np.full(len(start), 1 / len(start)) if run.weights is None else run.weights, p
+        )
+        method = measure.method
+        if curve is None:
+            curve = np.array([(t, measure.distance(as_float64(x))) for t, x in zip(run.times, run.tokens, strict=True)])
     figure = _figure(6.4, 4.0)
     ax = figure.add_subplot()
+    if phases is not None:
+        _bands(ax, phases)
     t, w = curve[:, 0], np.maximum(curve[:, 1], 1e-16)
-    ax.semilogy(t, w, color=BLUE, lw=2, marker="o" if len(t) < 30 else None, ms=4)
+    ax.semilogy(t, w, color=BLUE, lw=2, marker="o" if len(t) < 30 else None, ms=4, label="measured")
     best = int(np.argmin(w))
-    ax.plot(t[best], w[best], "o", mfc="white", mec=ORANGE, mew=1.8, ms=8, zorder=3)
-    label = f"○ smallest: {w[best]:.3g} at t = {t[best]:.3g}"
-    ax.text(0.98, 0.95, label, transform=ax.transAxes, ha="right", color=ORANGE, fontsize=9)
+    smallest = f"smallest: {w[best]:.3g} at t = {t[best]:.3g}"
+    ax.plot(t[best], w[best], "o", mfc="white", mec=ORANGE, mew=1.8, ms=8, zorder=3, label=smallest)
+    top = max(2.2, w.max() * 1.3)
+    if certificate is not None:
+        told = np.where(certificate.vacuous, np.nan, certificate.values)
+        ax.plot(
+            certificate.times, told, color=INK, lw=1.4, ls="--", marker="s", ms=3, label="certified (proven, this run)"
+        )
+    if bound is not None:
+        beta = run.layers[0][0].beta
+        ax.plot(
+            t, np.minimum(bound(t, beta), 2 * top), color="#8a3ffc", lw=1.2, ls=":", label=f"eq. 11, {bound.origin}"
+        )
     ax.set_xlabel("time t (depth × step)", color=INK)
     ax.set_ylabel(f"$W_{p:g}$ to the predicted limit", color=INK)
     # Zero, or rounding, must not stretch the axis over sixteen decades.
-    ax.set_ylim(max(w.min() / 2, 1e-6 * w.max()), max(2.2, w.max() * 1.3))
+    ax.set_ylim(max(w.min() / 2, 1e-6 * w.max()), top)
     ax.grid(alpha=0.25, which="both", lw=0.5)
     ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", loc="best")
     ax.set_title(_headline(run, found), fontsize=11, color=INK)
-    figure.text(0.5, 0.02, "Index coupling: an upper bound of the distance.", ha="center", fontsize=8, color="#5b6875")
+    exact = (
+        "Exact transport to two points." if method == "two atoms" else "Index coupling: an upper bound of the distance."
+    )
+    figure.text(0.5, 0.02, exact, ha="center", fontsize=8, color="#5b6875")
     figure.subplots_adjust(left=0.16, right=0.97, bottom=0.19, top=0.9)
     return ax
+
+
+def _bands(ax: Axes, phases: Phases) -> None:
+    """The phases as coloured stretches of the time axis, each with its name."""
+    for name, colour in BANDS.items():
+        phase = getattr(phases, name)
+        if phase is not None:
+            ax.axvspan(phase.begin, phase.end, color=colour, lw=0, zorder=0)
+            middle = (phase.begin + phase.end) / 2
+            place = ax.get_xaxis_transform()
+            ax.text(middle, 0.02, name, transform=place, ha="center", va="bottom", fontsize=8, color="#5b6875")
 
 
 def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:

@@ -97,7 +97,8 @@ def _record(
         keeper.write_checkpoint()
         raise
     keeper.write_checkpoint()
-    summary = _summary(spec, run, target, keeper.curve)
+    seen = phases_of_curve(*np.array(keeper.curve).T) if len(keeper.curve) >= FEWEST_TIMES else None
+    summary = _summary(run, target, keeper.curve, seen)
     arrays = {
         "times": torch.from_numpy(run.times),
         "tokens": torch.as_tensor(run.tokens).cpu(),
@@ -108,7 +109,7 @@ def _record(
     if weights is not None:
         arrays["weights"] = torch.from_numpy(weights)
     final = partial.finish(spec, arrays, summary, _provenance(started, resumed is not None))
-    _draw(final, run, target, keeper.curve)
+    _draw(final, run, target, keeper.curve, seen)
     partial.publish()
     return Recording(partial.out, summary, 0 if resumed is None else resumed[0].steps, fresh=True)
 
@@ -186,11 +187,10 @@ class _Keeper:
             self.curve.append((t, self.target.measure.distance(as_float64(tokens))))
 
 
-def _summary(spec: specs.Spec, run: Trajectory, target: Target, curve: list[tuple[float, float]]) -> dict[str, Any]:
+def _summary(run: Trajectory, target: Target, curve: list[tuple[float, float]], seen: Phases | None) -> dict[str, Any]:
     found, measure = target.limit, target.measure
     values = [w for _, w in curve]
     exact = measure is not None and measure.method == "two atoms"
-    seen = phases_of_curve(*np.array(curve).T) if len(curve) >= FEWEST_TIMES else None
     best = int(np.argmin(values)) if values else 0
     return {
         "status": run.status,
@@ -246,10 +246,10 @@ def limit_facts(found: Limit) -> dict[str, Any]:
     }
 
 
-def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float, float]]) -> None:
+def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float, float]], seen: Phases | None) -> None:
     figures = {"tokens": plot.tokens(run, target=target.tokens)[0].figure}
     if curve:
-        figures["distance"] = plot.distance(run, curve=np.array(curve)).figure
+        figures["distance"] = plot.distance(run, curve=np.array(curve), phases=seen).figure
     for name, figure in figures.items():
         plot.save(figure, folder / name)
 

@@ -1,8 +1,8 @@
 """The numbers of docs/theory.md, sections 6, 8 and 9, as medians over fresh seeds: run by `make verify`.
 
 A number given with its parameters must come out within 20 %; elsewhere the stated trend. Medians of 20 seeds scatter by
-about a quarter of the seeds' own spread, which is 10 % here, so that a false failure is a matter of 1 in 10⁴ or less; the
-seeds are fixed.
+about a quarter of the seeds' own spread, which is 10 % here, so that a false failure is a matter of 1 in 10⁴ or less;
+the seeds are fixed.
 """
 
 import numpy as np
@@ -60,8 +60,8 @@ def test_the_terminal_phase_comes_when_the_theory_page_says(escapes):
 
 
 def test_disagreement_the_hand_over_time_is_late_by_two(escapes):
-    """(13) is leading order. Its slope in log β is right, its value late by about 2 (measured: 1.8, 2.3, 1.6), because W₂
-    has crossed 0.7 before the displacement is of order one; and a single seed's asymmetry hardly predicts its own time.
+    """(13) is leading order. Its slope in log β is right, its value late by about 2 (measured: 1.8, 2.3, 1.6), because
+    W₂ has crossed 0.7 before the displacement is of order one; a single seed's asymmetry hardly predicts its own time.
     """
     _, _, (_, crossing, _, predicted) = escapes
     assert 1.0 < np.median(predicted - crossing) < 3.0
@@ -106,7 +106,7 @@ def test_two_effects_of_finite_n(beta, low, high):
 
 
 def test_two_sampled_atoms_are_off_by_a_fifth():
-    """Section 8: masses sampled with n = 1000 tokens, W₂ ≈ 0.2 (the root mean square: 2·(E|δ|)^{1/2}, scaling n^{−1/4})."""
+    """Section 8: masses sampled with n = 1000 tokens are off by δ, so W₂ = 2√|δ| ≈ 0.2, and scales like n^{−1/4}."""
     rng = np.random.default_rng(74)
 
     def off(n):
@@ -137,7 +137,7 @@ def test_sampled_densities_converge_at_the_stated_rates(d, p, rate):
 @pytest.mark.parametrize("d, expected", [(2, 1.9), (3, 4.8)])
 def test_a_spread_that_stalls(d, expected):
     """Section 9, V = −I: βs² stays of order one. The page gives 1.9 and 4.8 without parameters, so the trend is tested:
-    the same order at β = 100 and 1000, where spreads that tighten have lost six powers of ten (measured: 1.4–2.4 and 3–5).
+    the same order at β = 100 and 1000, where spreads that tighten have lost powers of ten (measured: 1.4–2.4, 3–5).
     """
     found = []
     for beta in (100.0, 1000.0):
@@ -159,7 +159,7 @@ def test_clusters_under_the_identity_persist():
 
 
 def test_the_laplace_error_starts_at_one_over_beta_and_climbs():
-    """Section 6, d = 2, B = diag(1, .5), V = I: 0.013 → 0.29 and 0.0013 → 0.11 at β = 100, 1000; the growth is the point."""
+    """Section 6, d = 2, B = diag(1, .5), V = I: 0.013 → 0.29, 0.0013 → 0.11 at β = 100, 1000; growth is the point."""
     x0, weights = fl.sample.nodes(2000, 2)
     ratios = []
     for beta in (100.0, 1000.0, 1e4):

@@ -59,7 +59,8 @@ def test_emptiness_is_said():
     assert Bound(3.0, 1.0, 1.0, origin="fitted").empty(1.0)
     assert "numerically empty" in Bound(3.0, 1.0, 1.0, origin="fitted").describe(1.0)
     low_rank = fl.bound(fl.Attention.from_matrices(np.diag([1.0, 0.0]), np.eye(2), beta=2.0))
-    assert np.inf == low_rank.C and "rank-deficient" in low_rank.describe() and low_rank.window(0.1) is None
+    assert low_rank(0.0) == pytest.approx(1 + low_rank.amplitude()) and low_rank(1.0) == np.inf
+    assert not np.isfinite(low_rank.C) and "rank-deficient" in low_rank.describe() and low_rank.window(0.1) is None
 
 
 def test_bad_calls_get_a_sentence(made, two_clusters):
