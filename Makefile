@@ -33,9 +33,10 @@ bench: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/cli_reference.py
 
-# The picture of the README.
+# The pictures of the README and of the docs.
 figures: demo
 	cp demo/two_clusters/tokens.png docs/images/two_clusters.png
+	$(BIN)/python docs/figures.py
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -18,6 +18,8 @@ from rich.table import Table
 from scipy.integrate import solve_ivp
 
 import frostline as fl
+from frostline.transport.atoms import two_atoms as sorted_atoms
+from frostline.transport.exact import exact
 
 ROUNDS = 5
 
@@ -80,6 +82,53 @@ def zero_temperature(n: int, d: int) -> dict[str, Any]:
     return {"what": name, "peer": "scipy DOP853", "ours_s": mine, "peer_s": peer, "ratio": peer / mine, "gap": gap}
 
 
+def two_atoms(n: int, d: int) -> dict[str, Any]:
+    """Two atoms by sorting against POT's network simplex on the same problem."""
+    x, atoms, weights = fl.sample.uniform(n, d, seed=0), fl.sample.uniform(2, d, seed=1), np.full(n, 1 / n)
+
+    def ours() -> float:
+        return sorted_atoms(x, weights, atoms, 0.4)
+
+    def theirs() -> float:
+        return exact(x, atoms, y_weights=[0.4, 0.6])
+
+    gap = abs(ours() - theirs())
+    mine, peer = best_times(ours, theirs)
+    name = f"two atoms n={n} d={d}"
+    return {
+        "what": name,
+        "peer": "POT network simplex",
+        "ours_s": mine,
+        "peer_s": peer,
+        "ratio": peer / mine,
+        "gap": gap,
+    }
+
+
+def certificate(n: int, d: int) -> dict[str, Any]:
+    """What a certificate costs beside the run it certifies (the peer): the gap is by how much it is above W₂."""
+    head = fl.Attention.from_matrices(np.diag(np.linspace(1, 0.4, d)), np.eye(d), beta=100.0)
+    x0 = fl.sample.uniform(n, d, seed=0)
+
+    def theirs() -> fl.Trajectory:
+        return fl.simulate(head, x0, until=1.0, stepper=fl.RK4(0.05))
+
+    run = theirs()
+    path = fl.zero_temperature(head, x0, times=run.times).tokens[0]
+    gap = float(fl.certificate(run).temperature[0]) - exact(run.tokens[0], path)
+    assert gap >= 0, "a certificate below the distance is wrong"
+    mine, peer = best_times(lambda: fl.certificate(run), theirs)
+    name = f"certificate n={n} d={d}"
+    return {
+        "what": name,
+        "peer": "the RK4 run itself",
+        "ours_s": mine,
+        "peer_s": peer,
+        "ratio": peer / mine,
+        "gap": gap,
+    }
+
+
 def run_all() -> list[dict[str, Any]]:
     plans: list[Callable[[], dict[str, Any]]] = [
         *(
@@ -89,6 +138,9 @@ def run_all() -> list[dict[str, Any]]:
         ),
         lambda: zero_temperature(1000, 3),
         lambda: zero_temperature(1000, 32),
+        lambda: two_atoms(2000, 3),
+        lambda: certificate(100, 3),
+        lambda: certificate(2000, 3),
     ]
     return [plan() for plan in plans]
 
