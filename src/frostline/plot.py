@@ -170,7 +170,9 @@ def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
 
 def trajectory_html(run: Trajectory) -> str:
     """What a notebook shows for a run: its status in words and its tokens as a picture."""
-    text = f"<p><b>{html.escape(repr(run))}</b><br>{html.escape(run.message)}</p>"
+    text = (
+        f"<p><b>{html.escape(repr(run))}</b><br>{html.escape(run.message)}<br>{html.escape(run.regime.describe())}</p>"
+    )
     try:
         figure = tokens(run)[0].figure
     except FrostlineError as error:

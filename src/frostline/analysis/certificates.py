@@ -183,8 +183,8 @@ class _Walk:
         key = np.linalg.norm(x @ B, axis=-1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             sizes = np.linalg.norm(speed - push / key, axis=-1)
-            # Rounding of the field itself, relative to how small its denominator is.
-            sizes = sizes + ROUNDING * (1 + np.linalg.norm(A, 2) / key[..., 0])
+            # Rounding of the arc's velocity and of the field, the latter relative to how small its denominator is.
+            sizes = sizes + ROUNDING * (arc.speed + np.linalg.norm(A, 2) / key[..., 0])
             rise = arc.acceleration + arc.speed * steepness
             piece = arc.h / PIECES
             found = PAD * (piece * (sizes[1:] + sizes[:-1]) / 2 + rise * piece**2 / 4)
@@ -218,8 +218,9 @@ class _Arc:
             reach = PAD * np.arctan2(across, height).max(0)
             velocity = 3 / h * np.linalg.norm(np.diff(points, axis=0), axis=-1).max(0)
             bend = 6 / h**2 * np.linalg.norm(np.diff(points, 2, axis=0), axis=-1).max(0)
-            # P_xẍ = P_x z̈/|z| − 2ẋ⟨x,ż⟩/|z|; ⟨z,ż⟩ vanishes at both ends (up to rounding) and changes by |ż|² + ⟨z,z̈⟩.
-            drift = h / 2 * (velocity**2 + size.max(0) * bend) + 1e-12 * (1 + velocity)
+            # P_xẍ = P_x z̈/|z| − 2ẋ⟨x,ż⟩/|z|; ⟨z,ż⟩ is rounding at both ends and changes by |ż|² + ⟨z,z̈⟩ between.
+            ends = [np.abs((node.tokens * f).sum(1)) for node, f in ((start, slope), (end, end_slope))]
+            drift = h / 2 * (velocity**2 + size.max(0) * bend) + np.maximum(*ends) + 1e-12 * velocity
             acceleration = bend / least + 2 * velocity * drift / least**3
         inside = (least > 0.1) & np.isfinite(acceleration)
         far = np.where(inside, 0.0, np.inf)

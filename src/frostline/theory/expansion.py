@@ -140,7 +140,8 @@ class Around:
         change = self.of.spread * np.sin(np.minimum(radius, np.pi / 2))
         up = np.minimum(self.across + change, self.of.spectrum[-1])
         down = np.maximum(self.along - change, self.of.spectrum[0])
-        stretch = up - down
+        # Both come from numbers of the size of the spectrum, and may cancel to nothing but their rounding.
+        stretch = up - down + 1e-14 * np.abs(self.of.spectrum).max()
         G, q, dG, dq = self._vectors(radius)
         grown = (self.G * self.q - self.product) / 2 + self.G * dq + dG * self.q + dG * dq
         bend = np.minimum(grown, G * q)
