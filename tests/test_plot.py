@@ -71,6 +71,10 @@ def test_distance_with_phases_certificate_and_bound():
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert "certified (proven, this run)" in labels and "eq. 11, order of magnitude" in labels
     assert {text.get_text() for text in ax.texts} == {"concentration", "plateau"}
+    with pytest.raises(BadParameter, match="W1 to the limit; the picture shows W2"):
+        fl.plot.distance(run, certificate=fl.certificate(run, p=1))
+    with pytest.raises(BadParameter, match="read off W1"):
+        fl.plot.distance(run, phases=fl.phases(run, p=1))
     certified = next(line for line in ax.lines if line.get_label().startswith("certified")).get_ydata()
     assert np.array_equal(certified, np.where(proven.vacuous, np.nan, proven.values), equal_nan=True)
 

@@ -81,7 +81,7 @@ def as_matrix(array: Array, name: str) -> tuple[Tensor, Kind]:
 def as_times(times: Array, name: str, *, until: float = math.inf) -> np.ndarray:
     """Times as float64: at least one, ascending, within [0, until]."""
     try:
-        found = np.atleast_1d(np.array(times, dtype=np.float64))
+        found = np.atleast_1d(np.array(as_float64(times)))
     except (TypeError, ValueError, OverflowError):
         raise BadParameter(f"{name} is {times!r}; ascending times are needed.") from None
     inside = found.ndim == 1 and len(found) > 0 and bool(((found >= 0) & (found <= until) & (found < math.inf)).all())

@@ -95,7 +95,14 @@ def distance(
     found = _limit(run)
     if not len(run.times) and curve is None:
         raise BadRun(NOTHING_KEPT)
-    if curve is None and phases is not None and phases.curve is not None and phases.curve.p == p:
+    if certificate is not None and (certificate.p != p or certificate.target != "limit"):
+        raise BadParameter(
+            f"the certificate is one of W{certificate.p:g} to the {certificate.target}; the picture shows W{p:g} to "
+            "the limit."
+        )
+    if phases is not None and phases.curve is not None and phases.curve.p != p:
+        raise BadParameter(f"the phases were read off W{phases.curve.p:g}; the picture shows W{p:g}.")
+    if curve is None and phases is not None and phases.curve is not None:
         curve = np.stack([phases.curve.times, phases.curve.distance], axis=1)
     if found is None:
         if curve is None:
@@ -170,10 +177,9 @@ def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
 
 def trajectory_html(run: Trajectory) -> str:
     """What a notebook shows for a run: its status in words and its tokens as a picture."""
-    text = (
-        f"<p><b>{html.escape(repr(run))}</b><br>{html.escape(run.message)}<br>{html.escape(run.regime.describe())}</p>"
-    )
+    text = f"<p><b>{html.escape(repr(run))}</b><br>{html.escape(run.message)}</p>"
     try:
+        text += f"<p>{html.escape(run.regime.describe())}</p>"
         figure = tokens(run)[0].figure
     except FrostlineError as error:
         return f"{text}<p>{html.escape(str(error))}</p>"

@@ -168,8 +168,12 @@ class _Keeper:
         for frame in progress.frames:
             self.partial.keep_frame(len(self.partial.frames), frame)
         # At most so many points however many steps there are; where the last one was decides, so a resumed run agrees.
+        gap = progress.until / CURVE_POINTS
         before = self.curve[-1][0] if self.curve else 0.0
-        if progress.time - before >= progress.until / CURVE_POINTS or progress.time == progress.until:
+        while progress.at is not None and self.target.measure is not None and before + gap < progress.time:
+            before = before + gap
+            self._measure(before, progress.at(before))
+        if progress.time - before >= gap or progress.time == progress.until:
             self._measure(progress.time, progress.tokens)
         self.last = progress
         if time.monotonic() - self.written > self.pause:
@@ -189,6 +193,7 @@ class _Keeper:
 
 def _summary(run: Trajectory, target: Target, curve: list[tuple[float, float]], seen: Phases | None) -> dict[str, Any]:
     found, measure = target.limit, target.measure
+    last = unit_rows(as_float64(run.tokens[-1])) if len(run.times) else None
     values = [w for _, w in curve]
     exact = measure is not None and measure.method == "two atoms"
     best = int(np.argmin(values)) if values else 0
@@ -205,6 +210,8 @@ def _summary(run: Trajectory, target: Target, curve: list[tuple[float, float]], 
         "tokens_without_limit": None if measure is None else int((~measure.defined).sum()),
         "regime": run.regime.facts() | {"meaning": run.regime.describe()},
         "phases": None if seen is None else phase_facts(seen),
+        "off_cluster": None if measure is None or last is None else int(measure.off_cluster(last).sum()),
+        "mass_imbalance": None if measure is None or last is None else measure.imbalance(last),
         "distance": {
             "what": f"W2 to the limit of the same tokens, {'exact' if exact else 'index coupling (an upper bound)'}",
             "exact": exact,

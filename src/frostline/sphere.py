@@ -59,6 +59,13 @@ def project(x: Float[Tensor, "... d"], v: Float[Tensor, "... d"]) -> Float[Tenso
     return v - (x * v).sum(-1, keepdim=True) * x
 
 
+def row_norms(x: np.ndarray) -> np.ndarray:
+    """|x| along the last axis, without under- or overflow of the squares."""
+    scale = np.abs(x).max(-1, keepdims=True)
+    scale = np.where(scale > 0, scale, 1.0)
+    return np.asarray(np.linalg.norm(x / scale, axis=-1) * scale[..., 0])
+
+
 def unit_rows(x: np.ndarray) -> np.ndarray:
     """numpy's normalise, without checks."""
     return x / np.linalg.norm(x, axis=-1, keepdims=True)

@@ -83,6 +83,46 @@ def test_a_path_that_ends_is_counted_as_lost():
     assert "could not be followed" in found.describe()
 
 
+@pytest.mark.parametrize("size", [1e-120, 1e-30, 1e30, 1e120])
+def test_the_unit_of_the_matrices_does_not_matter(size):
+    """B and β in other units are the same run; the bounds' products of four entries of B must not underflow."""
+    V, x0, times = np.array([[0.3, 1.0], [-1.0, 0.5]]), fl.sample.uniform(20, 2, seed=0), np.linspace(0, 3, 4)
+
+    def made(b):
+        head = fl.Attention.from_matrices(b * np.diag([1.0, 0.3]), V, 30 / b)
+        return fl.certificate(fl.simulate(head, x0, until=3.0, stepper=fl.Euler(0.05), save_at=times))
+
+    assert np.allclose(made(size).angles, made(1.0).angles, rtol=1e-6)
+
+
+def test_the_unit_of_time_does_not_matter():
+    def made(v):
+        head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), v * np.eye(2), 1000.0)
+        run = fl.simulate(head, fl.sample.uniform(30, 2, seed=0), until=4 / v, stepper=fl.Euler(0.05 / v))
+        return fl.certificate(run)
+
+    assert made(1e-14).values == pytest.approx(made(1.0).values, rel=1e-6)
+
+
+def test_large_orders_do_not_underflow():
+    rng = np.random.default_rng(0)
+    x = fl.sphere.normalise(np.array([1.0, 0, 0]) + 0.05 * rng.standard_normal((50, 3)))
+    head = fl.Attention.from_matrices(np.eye(3), np.diag([1.0, 0.5, 0.2]), 1000.0)
+    run = fl.simulate(head, x, until=1.0)
+    chords = np.linalg.norm(run.tokens[0] - fl.limit(head)(x), axis=1)
+    found = fl.certificate(run, p=3000)
+    # W_p lies between max·n^{-1/p} and max; here one atom takes all the mass.
+    assert chords.max() * 50 ** (-1 / 3000) <= found.values[0] < 2
+    assert exact(run.tokens[0], fl.limit(head)(x), p=3000) == pytest.approx(chords.max(), rel=0.01)
+
+
+def test_a_start_that_was_changed_is_refused(two_clusters):
+    x0 = fl.sample.uniform(20, 3, seed=0)
+    run = fl.simulate(two_clusters, x0, until=0.5, stepper=fl.Euler(0.1), save_at=[0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    with pytest.raises(BadRun, match="not those the run started from"):
+        fl.certificate(dataclasses.replace(run, initial=x0[::-1].copy()), replayed=False)
+
+
 def test_vacuous_is_said():
     head = fl.Attention.from_matrices(np.diag([1.0, 0.01]), np.eye(2), 1.0)
     found = fl.certificate(fl.simulate(head, fl.sample.uniform(40, 2, seed=0), until=30.0, stepper=fl.Euler(0.05)))

@@ -52,6 +52,15 @@ def test_numbers_add_up(run):
     assert found.masses.sum() == pytest.approx(found.counts.sum() / 300)
     assert found.regime.verdict == run.regime.verdict
     assert all(fate.attends == "itself" for fate in found.fates)
+    assert fl.clusters(run, at=0.0).fates == (None,) * len(fl.clusters(run, at=0.0).masses)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_cluster_is_empty_or_light(seed):
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), 10.0)
+    found = fl.clusters(fl.simulate(head, fl.sample.uniform(30, 2, seed=seed), until=1.0, stepper=fl.Euler(0.5)))
+    assert (found.counts > 0).all() and (found.masses >= 0.02).all() and np.isfinite(found.spreads).all()
+    assert (np.diff(found.masses) <= 0).all()
 
 
 def test_weights_make_masses():

@@ -62,6 +62,10 @@ def test_noise_is_adequate_and_another_shape_is_not():
     steps = np.stack([np.where(TIMES < 3, 1.0, 0.01 * beta**0.1) for beta in BETAS])
     found = fl.fit(BETAS, TIMES, steps)
     assert not found.adequate and "too narrow" in found.describe()
+    waves = np.tile(1.1 + np.sin(5 * TIMES), (5, 1))
+    assert not fl.fit(BETAS, TIMES, waves).adequate
+    fast, shown = Bound(1.0, 50.0, 1.0, origin="fitted"), np.linspace(0, 1, 20)
+    assert fl.fit(BETAS, shown, np.stack([fast(shown, beta) for beta in BETAS])).adequate
 
 
 def test_a_constant_that_the_curves_do_not_show_has_a_wide_interval():
@@ -71,7 +75,23 @@ def test_a_constant_that_the_curves_do_not_show_has_a_wide_interval():
     colder = 1e12 * BETAS
     found = fl.fit(colder, TIMES, curves)
     assert found.c.low <= 0.5 <= found.c.high
-    assert found.C.low == 0.0 and np.isfinite(found.C.high)
+    assert found.C.low == 0.0 and 0.5 < found.C.high < 10
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_end_that_the_curves_exclude_is_not_infinite(seed):
+    """C = 0: however small the best C comes out, large ones are excluded by the curves."""
+    rng = np.random.default_rng([48, seed])
+    true = Bound(1.0, 0.0, 0.5, origin="fitted")
+    curves = np.stack([true(TIMES, beta) for beta in BETAS]) * np.exp(0.05 * rng.standard_normal((5, 25)))
+    found = fl.fit(BETAS, TIMES, curves)
+    assert found.C.low < 1e-2 and found.C.high < 0.1
+
+
+def test_a_steep_decay_is_fitted():
+    times = np.linspace(0, 1, 20)
+    curves = np.tile(np.exp(-100 * times), (5, 1))
+    assert fl.fit(1e300 * BETAS, times, curves).r_squared > 0.99
 
 
 def test_what_cannot_be_fitted_is_refused():

@@ -60,7 +60,21 @@ def test_emptiness_is_said():
     assert "numerically empty" in Bound(3.0, 1.0, 1.0, origin="fitted").describe(1.0)
     low_rank = fl.bound(fl.Attention.from_matrices(np.diag([1.0, 0.0]), np.eye(2), beta=2.0))
     assert low_rank(0.0) == pytest.approx(1 + low_rank.amplitude()) and low_rank(1.0) == np.inf
-    assert not np.isfinite(low_rank.C) and "rank-deficient" in low_rank.describe() and low_rank.window(0.1) is None
+    assert (
+        low_rank.empty()
+        and not np.isfinite(low_rank.C)
+        and "rank-deficient" in low_rank.describe()
+        and low_rank.window(0.1) is None
+    )
+
+
+def test_without_expansion_the_bound_falls_for_ever():
+    """B = V = I: nothing moves, C = 0 and c is infinite."""
+    still = fl.bound(fl.Attention.from_matrices(np.eye(2), np.eye(2), 10.0))
+    assert still.C == 0 and still.best_time() == 0 and still(1.0) == pytest.approx(still.amplitude())
+    flat = Bound(1.0, 0.0, 0.5, origin="fitted")
+    assert flat.best_time(10.0) == np.inf and flat.best(10.0) == pytest.approx(flat.amplitude(10.0))
+    assert flat.window(0.6, 10.0) == (pytest.approx(np.log(1 / 0.6) / 0.5), np.inf)
 
 
 def test_bad_calls_get_a_sentence(made, two_clusters):
@@ -68,6 +82,8 @@ def test_bad_calls_get_a_sentence(made, two_clusters):
         made.window(2)
     with pytest.raises(BadParameter, match="say which beta"):
         Bound(1.0, 1.0, 1.0, origin="fitted").best_time()
+    with pytest.raises(BadParameter, match="of one origin"):
+        Bound(1.0, 1.0, 1.0, origin="guessed")
     with pytest.raises(BadParameter, match="one layer"):
         fl.bound([two_clusters, two_clusters])
     with pytest.raises(NoLimit, match="rotation"):

@@ -49,6 +49,12 @@ def test_a_complex_pair_rotates_for_ever():
     assert found.end.kind == "rotation" and found.goes_to is None and "rotates" in found.case
 
 
+@pytest.mark.parametrize("V", [[[1, 1, 0], [0, 1, 0], [0, 0, 0.5]], [[1, 0, 0.5], [0, 1, 0], [0, 0, 1]]])
+def test_a_jordan_block_of_V_does_not_persist(V):
+    found = fl.terminal(head(np.array(V, dtype=float)), centre=[1, 0, 0])
+    assert found.direction is None and found.goes_to is None and "Jordan block" in found.case
+
+
 def test_a_centre_that_does_not_rest_drifts_to_the_leading_vector_of_V():
     """The second example of THEORY section 9: V's leading vector is ±(.967, −.254, .006)."""
     coupled = np.array([[1, 0.3, 0.1], [0.3, 0.8, 0.2], [0.1, 0.2, 0.6]])
@@ -81,7 +87,7 @@ def test_validity_is_the_number_of_the_theory_page():
 
 
 def test_bad_calls_get_a_sentence():
-    with pytest.raises(NoLimit, match="name a centre"):
+    with pytest.raises(NoLimit, match="no two points"):
         fl.terminal(head(np.eye(3), np.eye(3)))
     with pytest.raises(BadParameter, match="neither to itself"):
         fl.terminal(head(np.eye(3), np.diag([1.0, 0.0, 0.0])), centre=[0, 1, 0])

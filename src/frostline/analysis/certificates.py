@@ -21,13 +21,14 @@ from frostline.theory.expansion import PAD, Derivative
 from frostline.theory.flow import zero_temperature
 from frostline.theory.limits import limit
 from frostline.theory.regime import Regime
+from frostline.transport.index import power_mean
 
 VACUOUS = 2.0
 """The diameter of the sphere: a bound from here on says nothing."""
 PIECES = 8
 """Into so many pieces each step is cut to bound its defect; evaluating F costs no mean map."""
 PATH_ERROR = 1e-9
-"""What zero_temperature promises; measured errors are below 1e-12."""
+"""What zero_temperature promises, per 10/‖V‖ of time beyond the first; measured errors are below 1e-12."""
 LONGEST_GAP = 1.0
 """Kept times farther apart than this (in units of 1/‖V‖) say too little about the way between them."""
 ATTEMPTS = 8
@@ -46,7 +47,7 @@ class Certificate:
     temperature (k,)     the part that is due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}
     approach (k,)        the part that is there at zero temperature already: W_p(ρ_t^∞, target), index coupling
     angles (k, n)        θ_i, a bound of each token's angle to its own zero-temperature path (π: nothing is known)
-    defect (k,)          the largest bound of |ẋ − F(x)| so far, over tokens and time
+    defect (k,)          a bound of |ẋ − F(x)| up to then, over all tokens
     """
 
     target: str
@@ -99,19 +100,21 @@ def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Ce
     if len(run.layers) > 1 or not is_plain(run.layers[0]):
         raise BadParameter(
             "certificate covers one layer with one head and no key bias, where the zero-temperature flow has the form "
-            f"of THEORY eq. 5; this run has {len(run.layers)} layers of {len(run.layers[0])} heads."
+            f"of THEORY eq. 5; this run has {len(run.layers)} layers, {len(run.layers[0])} heads in the first"
+            f"{', with a key bias' if run.layers[0][0].key_bias is not None else ''}."
         )
     B, V, A, _ = run.layers[0][0].matrices
     size = float(np.linalg.norm(V, 2)) or 1.0
-    walk = _Walk(Derivative(A, B))
+    derivative, unit = Derivative.scaled(A, B)
+    walk = _Walk(derivative)
     kept = {float(time): as_float64(frame) for time, frame in zip(run.times, run.tokens, strict=True)}
     angles, strays, defects = [], [], []
     for node in replay(run, spacing=0.1 / size) if replayed else _kept(run, size):
-        walk.to(node, velocity(run.layers[0], node.tokens, run.weights))
+        walk.to(Node(node.time * unit, node.tokens), velocity(run.layers[0], node.tokens, run.weights) / unit)
         if node.time in kept:
             angles.append(walk.theta)
             strays.append(np.linalg.norm(kept[node.time] - node.tokens, axis=1))
-            defects.append(walk.worst)
+            defects.append(walk.worst * unit)
     if len(angles) < len(run.times) or not max(stray.max() for stray in strays) < STRAY:
         raise BadRun(
             "replaying the run did not lead to the tokens it kept; it was not made by this stepper from this start "
@@ -123,6 +126,9 @@ def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Ce
 def _kept(run: Trajectory, size: float) -> list[Node]:
     """The kept times alone, refused when they leave too much of the way open."""
     frames = [as_float64(frame) for frame in run.tokens]
+    start = as_float64(run.initial)
+    if run.times[0] == 0 and not np.abs(frames[0] - start).max() < STRAY:
+        raise BadRun("the tokens kept at t = 0 are not those the run started from; it was changed.")
     if run.times[0] > 0:
         frames = [as_float64(run.initial), *frames]
     times = np.unique(np.concatenate([[0.0], run.times]))
@@ -156,7 +162,6 @@ class _Walk:
         around = self.derivative.around(arc.middle)
         defects = self._defects(arc, around.steepness(arc.reach))
         total = defects.sum(0)
-        self.worst = max(self.worst, float(total.max()) / arc.h)
         radius, verified = 1.5 * (self.theta + total) + 1e-15, np.zeros(len(total), dtype=bool)
         for _ in range(ATTEMPTS):
             # Once a radius is verified, what follows from it is a smaller one that holds as well.
@@ -183,11 +188,14 @@ class _Walk:
         key = np.linalg.norm(x @ B, axis=-1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             sizes = np.linalg.norm(speed - push / key, axis=-1)
-            # Rounding of the arc's velocity and of the field, the latter relative to how small its denominator is.
-            sizes = sizes + ROUNDING * (arc.speed + np.linalg.norm(A, 2) / key[..., 0])
+            # Rounding of the arc's velocity (a difference over h) and of the field, whose denominator may be small.
+            field = np.linalg.norm(A, 2) / key[..., 0]
+            steep = np.linalg.norm(push, axis=-1) / key[..., 0] * (self.derivative.sigma[0] / key[..., 0])
+            sizes = sizes + ROUNDING * (arc.speed + field + steep) + 4e-16 / arc.h
             rise = arc.acceleration + arc.speed * steepness
             piece = arc.h / PIECES
             found = PAD * (piece * (sizes[1:] + sizes[:-1]) / 2 + rise * piece**2 / 4)
+            self.worst = max(self.worst, float((np.maximum(sizes[1:], sizes[:-1]) + rise * piece / 2).max()))
         return np.where(np.isfinite(found), found, np.inf)
 
 
@@ -220,7 +228,7 @@ class _Arc:
             bend = 6 / h**2 * np.linalg.norm(np.diff(points, 2, axis=0), axis=-1).max(0)
             # P_xẍ = P_x z̈/|z| − 2ẋ⟨x,ż⟩/|z|; ⟨z,ż⟩ is rounding at both ends and changes by |ż|² + ⟨z,z̈⟩ between.
             ends = [np.abs((node.tokens * f).sum(1)) for node, f in ((start, slope), (end, end_slope))]
-            drift = h / 2 * (velocity**2 + size.max(0) * bend) + np.maximum(*ends) + 1e-12 * velocity
+            drift = h / 2 * (velocity**2 + size.max(0) * bend) + np.maximum(*ends) + 1e-12 * velocity + 4e-16 / h
             acceleration = bend / least + 2 * velocity * drift / least**3
         inside = (least > 0.1) & np.isfinite(acceleration)
         far = np.where(inside, 0.0, np.inf)
@@ -256,11 +264,14 @@ def _closed(run: Trajectory, p: float, angles: np.ndarray, strays: np.ndarray, d
     to_limit = bool(np.isfinite(goal).all())
     # Of a token whose zero-temperature path has ended nothing is known but the diameter.
     alive = np.isfinite(path.tokens).all(-1)
-    own = np.where(alive, 2 * np.sin(np.minimum(angles, np.pi) / 2), VACUOUS) + strays + PATH_ERROR
+    # The kept tokens, not the replayed ones, are what is certified.
+    angles = np.minimum(angles + 2 * np.arcsin(np.minimum(1.0, strays / 2)), np.pi)
+    unsure = PATH_ERROR * (1 + 0.1 * float(np.linalg.norm(run.layers[0][0].matrices.V, 2)) * run.times[:, None])
+    own = np.where(alive, 2 * np.sin(angles / 2), VACUOUS) + unsure
     rest = np.where(alive, np.linalg.norm(path.tokens - goal, axis=-1), 0.0) if to_limit else np.zeros_like(own)
 
     def total(chords: np.ndarray) -> np.ndarray:
-        return np.asarray((shares(run) * np.minimum(chords, VACUOUS) ** p).sum(1) ** (1 / p))
+        return power_mean(np.minimum(chords, VACUOUS), shares(run), p)
 
     return Certificate(
         target="limit" if to_limit else "zero-temperature path",

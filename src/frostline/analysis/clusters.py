@@ -28,7 +28,8 @@ class Clusters:
 
     centres (K, d), masses (K,), counts (K,); spreads (K,), the root mean square angle to the centre; labels (n,), −1
     for tokens that are off-cluster; validity (K,), the number of THEORY section 9 that must be well below 1 for the
-    cluster flow (12) to hold (NaN for several heads); fates (K,), what V's spectrum does to each.
+    cluster flow (12) to hold (NaN for several heads); fates (K,), what V's spectrum does to each (None for a cluster
+    that is not tight enough to have one).
     """
 
     time: float
@@ -44,7 +45,7 @@ class Clusters:
 
     @property
     def off_cluster(self) -> int:
-        """How many tokens belong to no cluster."""
+        """How many tokens belong to no cluster (``phases`` counts those far from the predicted limit instead)."""
         return int((self.labels < 0).sum())
 
     @property
@@ -66,15 +67,18 @@ class Clusters:
 
     def describe(self) -> str:
         """In words, a line per cluster."""
-        lines = [f"t = {self.time:g}: {len(self.masses)} clusters, {self.off_cluster} tokens off-cluster."]
+        count = len(self.masses)
+        lines = [f"t = {self.time:g}: {count} cluster{'s' * (count != 1)}, {self.off_cluster} tokens in none of them."]
         for mass, spread, number, fate in zip(self.masses, self.spreads, self.validity, self.fates, strict=True):
             story = "" if fate is None else f" {fate.case}"
             lines.append(
                 f"  {100 * mass:.3g} % of the mass, spread {spread:.2g} rad, validity of (12) {number:.2g}.{story}"
             )
         if len(self.masses) and not self.valid:
+            known = np.isfinite(self.validity).all()
+            verdict = "does not hold here" if known else "is not derived for several heads or a bias"
             lines.append(
-                f"  The cluster flow (12) does not hold here (all must be at most {VALID:g}, no mass left over)."
+                f"  The cluster flow (12) {verdict} (each number must be at most {VALID:g}, no mass left over)."
             )
         return "\n".join(lines)
 
@@ -104,6 +108,7 @@ def clusters(run: Trajectory, *, at: float | None = None) -> Clusters:
     spreads = np.array([np.sqrt((w * angles**2)[labels == k].sum() / masses[k]) for k in range(count)])
     layer = run.layers[0]
     plain = is_plain(layer)
+    numbers = np.array([validity(layer[0], z, s) if plain else np.nan for z, s in zip(centres, spreads, strict=True)])
     return Clusters(
         time=float(run.times[index]),
         centres=centres,
@@ -111,10 +116,10 @@ def clusters(run: Trajectory, *, at: float | None = None) -> Clusters:
         counts=np.array([int((labels == k).sum()) for k in range(count)], dtype=np.int64),
         spreads=spreads,
         labels=labels,
-        validity=np.array(
-            [validity(layer[0], z, s) if plain else np.nan for z, s in zip(centres, spreads, strict=True)]
+        validity=numbers,
+        fates=tuple(
+            _fate(layer[0], z) if number <= VALID else None for z, number in zip(centres, numbers, strict=True)
         ),
-        fates=tuple(_fate(layer[0], z) if plain else None for z in centres),
         regime=run.regime,
         _layer=layer,
     )
@@ -147,13 +152,16 @@ def gather(x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"]) -> tupl
             found.append(centre)
         free &= ~mine
     centres = np.array(found).reshape(-1, x.shape[1])
-    if not len(centres):
-        return centres, np.full(len(x), -1)
-    distance = np.stack([np.linalg.norm(x - centre, axis=1) for centre in centres])
-    labels = np.where(distance.min(0) <= reach, distance.argmin(0), -1)
-    order = np.argsort([-weights[labels == k].sum() for k in range(len(centres))], kind="stable")
-    ranks = np.append(np.argsort(order), -1)
-    return centres[order], ranks[labels]
+    while len(centres):
+        distance = np.stack([np.linalg.norm(x - centre, axis=1) for centre in centres])
+        labels = np.where(distance.min(0) <= reach, distance.argmin(0), -1)
+        masses = np.array([weights[labels == k].sum() for k in range(len(centres))])
+        if masses.min() >= SMALLEST_MASS:
+            order = np.argsort(-masses, kind="stable")
+            return centres[order], np.append(np.argsort(order), -1)[labels]
+        # Its tokens were nearer to others: the lightest gives way.
+        centres = np.delete(centres, masses.argmin(), axis=0)
+    return centres, np.full(len(x), -1)
 
 
 def _fate(head: Attention, centre: np.ndarray) -> Terminal | None:

@@ -7,7 +7,6 @@ from jaxtyping import Bool, Float
 
 from frostline.analysis.replaying import one_run, replay, shares
 from frostline.arrays import as_number
-from frostline.attention import as_one_layer
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun, NoLimit
 from frostline.sphere import unit_rows
@@ -40,13 +39,14 @@ class Curve:
     imbalance: Float[np.ndarray, "k"]
 
 
-def distance_curve(run: Trajectory, *, p: float = 2.0) -> Curve:
-    """Replay the run and measure it at every step (at about 400 of them, in a long run)."""
-    one_run(run, "distance_curve")
+def distance_curve(run: Trajectory, *, p: float = 2.0, verb: str = "distance_curve") -> Curve:
+    """Replay the run and measure it at every step (at about 400 of them, in a long run); ``verb`` is for refusals."""
+    one_run(run, verb)
     if not (1 <= as_number(p, "p") < np.inf):
         raise BadParameter(f"p is {p}; the order of a Wasserstein distance is finite and ≥ 1.")
     layers = [list(layer) for layer in run.layers]
-    as_one_layer(layers, "distance_curve")
+    if len(layers) > 1:
+        raise BadParameter(f"{verb} takes a run of one layer; a stack of {len(layers)} has no single limit.")
     last = float(run.times[-1])
     if not last > 0:
         raise BadRun("the run kept only its start, t = 0; ask for later times with save_at.")

@@ -13,6 +13,8 @@ from frostline.errors import BadArray, BadParameter
 from frostline.theory.bounds import Bound
 
 FEWEST_BETAS, WIDEST_RATIO, FEWEST_TIMES = 3, 10.0, 4
+NARROW = 0.5
+"""Intervals narrower than this (half-width in the logarithm) come from the linear theory; wider ones are profiled."""
 EXTREME = 15.0
 """A constant e^15 times smaller or larger than the guess is zero or infinite for every purpose."""
 
@@ -60,10 +62,16 @@ class Fit:
     def adequate(self) -> bool:
         """Whether what is left looks like noise; if not, (11) has the wrong shape and the intervals are too narrow.
 
-        The lag-one correlation of n independent residuals has standard deviation n^{−1/2}; four of them is one false
-        "no" in 30,000.
+        Three questions, each with one false "no" in 30,000: are neighbouring residuals correlated (four standard
+        deviations n^{−1/2}), do the residuals of all β at one time agree, do those of all times at one β? Residuals of
+        the size of rounding are adequate.
         """
-        return bool(abs(self.correlation) <= 4 / np.sqrt(self.residuals.size))
+        if self.spread < 1e-9:
+            return True
+        count, noise = np.array(self.residuals.shape), self.spread**2
+        tests = [(count[1 - axis] * (self.residuals.mean(1 - axis) ** 2).sum() / noise, count[axis]) for axis in (0, 1)]
+        common = any(stats.chi2.sf(value, freedom) < 3e-5 for value, freedom in tests)
+        return bool(abs(self.correlation) <= 4 / np.sqrt(self.residuals.size)) and not common
 
     def describe(self) -> str:
         """The result in words."""
@@ -75,8 +83,8 @@ class Fit:
         words += f"{100 * self.spread:.2g} %."
         if not self.adequate:
             words += (
-                f" Neighbouring residuals are correlated ({self.correlation:.2f}): the curves do not have the shape of "
-                "(11), and the intervals are too narrow."
+                f" What is left is not noise (neighbours correlate by {self.correlation:.2f}): the curves do not have "
+                "the shape of (11), and the intervals are too narrow."
             )
         return words
 
@@ -100,7 +108,7 @@ def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.9
         log_M, log_C, log_c = parameters
         return (log_M + np.logaddexp(amplitudes + np.exp(log_C) * t, -np.exp(log_c) * t) - target).ravel()
 
-    best = min((_solved(residuals, start) for start in _starts(b, t, target)), key=lambda found: found.cost)
+    best = min((_solved(residuals, start, free=(0,)) for start in _starts(b, t, target)), key=lambda found: found.cost)
     free = target.size - 3
     variance = 2 * best.cost / free
     _, sizes, rows = np.linalg.svd(best.jac, full_matrices=False)
@@ -108,10 +116,11 @@ def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.9
     reach = float(stats.t.ppf((1 + confidence) / 2, free)) * widths
     with np.errstate(over="ignore"):
         M, C, c = (Interval(*(float(np.exp(v)) for v in (m, m - r, m + r))) for m, r in zip(best.x, reach, strict=True))
-    # Where log W hardly depends on a constant the linear theory behind those widths fails: ask the curves whether the
-    # constant might as well be zero, or as large as can be.
     worst = best.cost * (1 + float(stats.f.ppf(confidence, 1, free)) / free)
-    C, c = (_opened(residuals, best.x, index, found, worst) for index, found in ((1, C), (2, c)))
+    M, C, c = (
+        found if wide < NARROW else Interval(found.value, *_profiled(residuals, best.x, index, worst))
+        for index, (found, wide) in enumerate(zip((M, C, c), reach, strict=True))
+    )
     left = -best.fun.reshape(target.shape)
     total = float(((target - target.mean()) ** 2).sum())
     return Fit(
@@ -133,16 +142,21 @@ def _starts(b: np.ndarray, t: np.ndarray, target: np.ndarray) -> list[np.ndarray
     return [np.array([level, scale + i, scale + j]) for i in (-1.0, 1.0) for j in (0.0, 1.5)]
 
 
-def _solved(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> optimize.OptimizeResult:
+def _solved(
+    residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, *, free: tuple[int, ...] = ()
+) -> optimize.OptimizeResult:
+    """Least squares, each parameter within e^{±15} of its start but the ``free`` ones (log M, which is linear)."""
+    reach = np.full(len(start), EXTREME)
+    reach[list(free)] = np.inf
     return optimize.least_squares(
-        residuals, start, bounds=(start - EXTREME, start + EXTREME), x_scale="jac", ftol=1e-14, xtol=1e-14, gtol=1e-14
+        residuals, start, bounds=(start - reach, start + reach), x_scale="jac", ftol=1e-14, xtol=1e-14, gtol=1e-14
     )
 
 
-def _opened(
-    residuals: Callable[[np.ndarray], np.ndarray], best: np.ndarray, index: int, found: Interval, worst: float
-) -> Interval:
-    """The interval, down to 0 or up to infinity when even that fits the curves within ``worst``."""
+def _profiled(
+    residuals: Callable[[np.ndarray], np.ndarray], best: np.ndarray, index: int, worst: float
+) -> tuple[float, float]:
+    """How far this constant can go, the others following, before the fit becomes worse than ``worst``."""
     others = np.delete(np.arange(3), index)
 
     def cost(fixed: float) -> float:
@@ -151,11 +165,19 @@ def _opened(
             three[index], three[others] = fixed, two
             return residuals(three)
 
-        return float(_solved(rest, best[others]).cost)
+        return float(_solved(rest, best[others], free=(0,) if index else ()).cost)
 
-    low = 0.0 if cost(best[index] - EXTREME) <= worst else found.low
-    high = np.inf if cost(best[index] + EXTREME) <= worst else found.high
-    return Interval(found.value, low, high)
+    ends = []
+    for sign, beyond in ((-1.0, 0.0), (1.0, np.inf)):
+        inside, outside = 0.0, EXTREME
+        if cost(best[index] + sign * EXTREME) <= worst:
+            ends.append(beyond)
+            continue
+        while outside - inside > 1e-3:
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if cost(best[index] + sign * middle) <= worst else (inside, middle)
+        ends.append(float(np.exp(best[index] + sign * outside)))
+    return ends[0], ends[1]
 
 
 def _neighbours(residuals: Float[np.ndarray, "b t"]) -> float:

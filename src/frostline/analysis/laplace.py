@@ -11,7 +11,7 @@ from frostline.attention import Attention
 from frostline.dynamics.mean_map.base import mean_map
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadParameter
-from frostline.sphere import as_tokens
+from frostline.sphere import as_tokens, row_norms, unit_rows
 from frostline.theory.densities import Density
 from frostline.theory.regime import Regime
 
@@ -57,9 +57,9 @@ def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Arr
     if not isinstance(head, Attention):
         raise BadParameter(f"laplace takes one Attention, not {type(head).__name__}; call it head by head.")
     tokens, _ = as_tokens(x, "x")
-    queries = as_float64(tokens).reshape(-1, tokens.shape[-1])
+    queries = unit_rows(as_float64(tokens).reshape(-1, tokens.shape[-1]))
     smooth = isinstance(density, Density)
-    sources = None if smooth else as_float64(as_tokens(density, "density")[0])
+    sources = None if smooth else unit_rows(as_float64(as_tokens(density, "density")[0]))
     d = density.dimension if sources is None else sources.shape[-1]
     if not head.dimension == d == queries.shape[1]:
         raise BadArray(
@@ -68,11 +68,14 @@ def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Arr
     if smooth and weights is not None:
         raise BadParameter("weights belong to a cloud of tokens; a density has none.")
     B, _, _, bias = head.matrices
-    p = head.beta * (queries @ B + (0.0 if bias is None else bias))
-    kappa = np.linalg.norm(p, axis=1)
+    key = queries @ B + (0.0 if bias is None else bias)
+    with np.errstate(over="ignore"):
+        p, kappa = head.beta * key, head.beta * row_norms(key)
+    if not np.isfinite(kappa).all():
+        raise BadParameter(f"β|Bᵀx| overflows at beta = {head.beta:g}; scale B or beta down.")
     if not (kappa > 0).all():
         raise BadParameter(f"Bᵀx + g vanishes for {int((kappa == 0).sum())} queries: they have no y*; leave them out.")
-    zeroth = p / kappa[:, None]
+    zeroth = key / row_norms(key)[:, None]
     if not smooth:
         return Laplace(kappa, mean_map(head, queries, sources=sources, weights=weights), zeroth, None)
     shrink = 1 - (d - 1) / (2 * kappa)
@@ -100,10 +103,8 @@ class Growth:
     def describe(self) -> str:
         """In words."""
         peak = int(np.argmax(self.largest))
-        return (
-            f"|m − y*| is at most {self.largest[0]:.3g} at the start and {self.largest[peak]:.3g} at t = "
-            f"{self.times[peak]:.3g}; √(log(β+1)/β) = {self.worst_case:.3g}."
-        )
+        later = f", and grows to {self.largest[peak]:.3g} at t = {self.times[peak]:.3g}" if peak else ", and never more"
+        return f"|m − y*| is at most {self.largest[0]:.3g} at the start{later}; √(log(β+1)/β) = {self.worst_case:.3g}."
 
     def __repr__(self) -> str:
         return f"Growth({self.describe()})"

@@ -4,7 +4,8 @@ All is judged on log W(t), and in ratios, so that neither the units of time nor 
 
 - *concentration*: W falls by a factor 1.5 or more, and by more than noise could;
 - *plateau*: a stretch in which W stays within 25 % of its lowest value and changes at least eight times more slowly
-  than it fell on the way there. A pure decay, exponential or like a power of t, never slows down that much within 25 %;
+  than it fell on the way there. A pure decay, exponential or like t^{−q} with q ≥ 1/4, does not slow down that much
+  within 25 %; slower powers cannot be told from a plateau;
 - *terminal*: afterwards W rises by a factor 1.5 or more, and by more than noise could.
 
 Boundaries are where the lines through the neighbouring stretches meet.
@@ -14,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
+from scipy import ndimage
 
 from frostline.analysis.curves import Curve, distance_curve
-from frostline.arrays import Array, as_tensor, as_times
+from frostline.arrays import Array, as_positive, as_tensor, as_times
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadRun
 from frostline.theory.regime import Regime
@@ -28,8 +30,8 @@ BAND = 1.25
 SLOWER = 8.0
 NOISES = 5.0
 """A change must be this many standard deviations of the noise."""
-TINY = 1e-14
-"""Distances below this are rounding, and as good as zero."""
+FLOOR = 1e-10
+"""Distances below this are as good as zero; what W does there is rounding (in float32: below 1e-6)."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,13 @@ def phases(run: Trajectory, *, p: float = 2.0) -> Phases:
     >>> seen.plateau is not None, seen.terminal is None
     (True, True)
     """
-    curve = distance_curve(run, p=p)
+    curve = distance_curve(run, p=p, verb="phases")
     if len(curve.times) < FEWEST_TIMES:
         raise BadRun(
             f"phases need at least {FEWEST_TIMES} steps, this run has {len(curve.times) - 1}; take a smaller step."
         )
-    found = phases_of_curve(curve.times, curve.distance)
+    single = "float32" in str(run.tokens.dtype)
+    found = phases_of_curve(curve.times, curve.distance, floor=1e-6 if single else FLOOR)
     at = int(np.argmin(curve.distance))
     wrong = float(curve.imbalance[at])
     return replace(
@@ -113,8 +116,8 @@ def phases(run: Trajectory, *, p: float = 2.0) -> Phases:
     )
 
 
-def phases_of_curve(times: Array, distance: Array) -> Phases:
-    """The phases of any curve W(t): at least twelve times, W ≥ 0."""
+def phases_of_curve(times: Array, distance: Array, *, floor: float = FLOOR) -> Phases:
+    """The phases of any curve W(t): at least twelve times, W ≥ 0. Below ``floor`` W counts as zero."""
     t = as_times(times, "times")
     w = as_tensor(distance, "distance")[0].cpu().double().numpy()
     if w.shape != t.shape or len(t) < FEWEST_TIMES or not (w >= 0).all():
@@ -122,19 +125,23 @@ def phases_of_curve(times: Array, distance: Array) -> Phases:
             f"a curve of at least {FEWEST_TIMES} times and as many distances ≥ 0 is needed; got {len(t)} times and "
             f"distances of shape {w.shape}."
         )
-    return _Reading(t, np.log(np.maximum(w, TINY))).phases(w)
+    return _Reading(t, np.log(np.maximum(w, as_positive(floor, "floor"))), float(np.log(floor))).phases(w)
 
 
 class _Reading:
     """log W over t, smoothed as far as its noise asks for, and what is read off it."""
 
-    def __init__(self, t: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"]):
-        self.t, self.raw = t, y
-        self.noise = _noise(t, y)
+    def __init__(self, t: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"], floor: float):
+        # Medians are a quarter noisier than means, which is why.
+        local = 1.25 * _noise(t, y)
+        # Single points that lie off are not the curve: a running median takes them out.
+        y = ndimage.median_filter(y, 3 if len(t) < 60 else 5, mode="mirror")
+        self.t, self.raw, self.floor = t, y, floor
+        self.noise = float(local.max())
         # Enough points in a mean for its noise to be a quarter of the band; no more than a tenth of the curve.
         wanted = int(np.ceil((self.noise / (0.25 * np.log(BAND))) ** 2))
         self.y, counts = _running_mean(y, int(np.clip(wanted, 1, max(1, len(t) // 10))))
-        self.errors = self.noise / np.sqrt(counts)
+        self.errors = local / np.sqrt(counts)
         self.low = int(np.argmin(self.y))
 
     def phases(self, w: np.ndarray) -> Phases:
@@ -145,7 +152,8 @@ class _Reading:
         if not fall >= needed:
             none["concentration"] = f"W falls by a factor {np.exp(fall):.3g} only ({np.exp(needed):.3g} is needed)."
             none["plateau"] = "there was no concentration before it."
-            none["terminal"] = "there was nothing to leave."
+            rise = float(np.exp(self.y[self.low :].max() - self.y[self.low]))
+            none["terminal"] = f"W rises by a factor {rise:.3g} in the end, but there was no concentration before it."
         else:
             flat = self._flat(start)
             settled = flat[0] if flat is not None else float(self.t[self.low])
@@ -204,25 +212,35 @@ class _Reading:
         before = np.flatnonzero(self.y[start : first + 1] >= top)
         above = start + int(before[-1]) if len(before) else start
         falling, flat = self.t[first] - self.t[above], self.t[last] - self.t[first]
+        if self.y[self.low] <= self.floor + np.log(BAND):
+            self.why = f"W has fallen below {np.exp(self.floor):.1g}, where it is rounding."
+            return None
         if first - above < 1 or last - first < 3:
             self.why = "too few times before or at the lowest distance to tell; take smaller steps."
             return None
         speed = (self.y[above] - self.y[first]) / falling
-        slow = band / flat if flat > 0 else np.inf
+        # A band that noise has widened holds more of a decay as well: ask for more.
+        slow = band**2 / np.log(BAND) / flat if flat > 0 else np.inf
         if not speed >= SLOWER * slow:
             self.why = (
-                f"near its lowest value W still changes by 25 % within {flat:.3g}; it fell only "
-                f"{speed / slow:.2g} times faster before ({SLOWER:g} is asked for)."
+                f"near its lowest value W changes by 25 % within {flat:.3g}; it fell only {speed / slow:.2g} times "
+                f"faster before ({SLOWER:g} is asked for)."
             )
+            if last == len(self.t) - 1:
+                self.why = (
+                    f"W is within 25 % of its lowest value for the last {flat:.3g} of the run; to count as a plateau, "
+                    f"not a slow decay, that would have to be {SLOWER * slow * flat / speed:.3g}."
+                )
             return None
         level = float(np.median(self.raw[first : last + 1]))
         begin = self._meeting(above, first, level, default=self.t[first])
-        end = float(self.t[last])
+        end, top_after = float(self.t[last]), last
         if last < len(self.t) - 1:
             beyond = np.flatnonzero(self.y[last:] >= self.y[last] + 1.0)
             top_after = last + int(beyond[0]) if len(beyond) else len(self.t) - 1
             end = self._meeting(last, top_after, level, default=self.t[last])
-        return float(np.clip(begin, self.t[above], self.t[last])), end, float(speed / slow)
+        begin = float(np.clip(begin, self.t[above], self.t[last]))
+        return begin, float(np.clip(end, max(begin, self.t[self.low]), self.t[top_after])), float(speed / slow)
 
     def _meeting(self, first: int, last: int, level: float, default: float) -> float:
         """Where the line through this stretch meets the level of the plateau."""
@@ -240,7 +258,9 @@ class _Reading:
             )
         begin = flat[1] if flat is not None else float(self.t[self.low])
         # Settled again once W has come within 25 % of where it ends up.
-        settled = self.low + int(np.argmax(self.y[self.low :] >= self.y[peak] - np.log(BAND)))
+        leaving = max(self.low, int(np.searchsorted(self.t, begin)))
+        there = np.flatnonzero(self.y[leaving:] >= self.y[peak] - np.log(BAND))
+        settled = leaving + int(there[0]) if len(there) else len(self.t) - 1
         return Phase(
             "terminal",
             begin,
@@ -250,13 +270,17 @@ class _Reading:
         ), ""
 
 
-def _noise(t: np.ndarray, y: np.ndarray) -> float:
-    """Standard deviation of independent noise: what a point lies off the line through its neighbours, robustly."""
+def _noise(t: np.ndarray, y: np.ndarray) -> Float[np.ndarray, "k"]:
+    """Standard deviation of the noise around each point: what points lie off the line through their neighbours.
+
+    Robust (from medians), the larger of what all points say and what those nearby say.
+    """
     before, after = t[1:-1] - t[:-2], t[2:] - t[1:-1]
     share = after / (before + after)
-    off = y[1:-1] - share * y[:-2] - (1 - share) * y[2:]
-    scale = np.sqrt(1 + share**2 + (1 - share) ** 2)
-    return float(1.4826 * np.median(np.abs(off / scale)))
+    off = np.abs(y[1:-1] - share * y[:-2] - (1 - share) * y[2:])
+    off = 1.4826 * np.pad(off / np.sqrt(1 + share**2 + (1 - share) ** 2), 1, mode="edge")
+    nearby = ndimage.median_filter(off, max(11, len(t) // 10), mode="mirror")
+    return np.maximum(np.median(off), nearby)
 
 
 def _running_mean(y: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

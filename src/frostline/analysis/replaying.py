@@ -46,17 +46,19 @@ def replay(run: Trajectory, *, spacing: float | None = None) -> Iterator[Node]:
     yield Node(0.0, _float64(run.initial))
     if last == 0:
         return
-    saves = run.times
+    wanted = np.append(run.times[run.times > 0], np.inf)
     if isinstance(run.stepper, Adaptive):
         gap = last / 100 if spacing is None else spacing
         grid = np.linspace(0, last, int(np.ceil(last / gap)) + 1)[1:]
-        saves = np.unique(np.concatenate([saves[saves > 0], grid[np.abs(grid[:, None] - saves).min(1) > gap / 100]]))
-    due = [float(time) for time in saves if time > 0]
-    for progress in steps_again(run, save_at=saves):
-        if isinstance(run.stepper, Adaptive):
-            for frame in progress.frames:
-                yield Node(due.pop(0), _float64(frame))
-        else:
+        place = np.searchsorted(run.times, grid)
+        before = grid - np.append(run.times, np.inf)[place - 1]
+        after = np.append(run.times, np.inf)[place] - grid
+        wanted = np.unique(np.concatenate([wanted, grid[np.minimum(np.abs(before), after) > gap / 100]]))
+    for progress in steps_again(run):
+        while progress.at is not None and wanted[0] <= progress.time:
+            yield Node(float(wanted[0]), _float64(progress.at(float(wanted[0]))))
+            wanted = wanted[1:]
+        if progress.at is None:
             yield Node(progress.time, _float64(progress.tokens))
         if progress.time >= last:
             return

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from frostline.arrays import Array, as_float64, as_times
 from frostline.attention import Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter
-from frostline.sphere import as_tokens
+from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.expansion import Derivative
 from frostline.theory.flow import zero_temperature
 from frostline.transport.exact import exact
@@ -46,9 +46,8 @@ class Stability:
         """In words."""
         end = f"At t = {self.times[-1]:g} W{self.p:g} is {self.measured[-1]:.3g}, the bound {self.bound[-1]:.3g}"
         empty = " (vacuous: no distance exceeds π)" if self.vacuous[-1] else ""
-        return (
-            f"{end}{empty}. ℓ ≤ {self.ell:.3g} is proven, {self.seen:.3g} was met, {self.observed:.3g} is how W grew."
-        )
+        proven = f"ℓ ≤ {self.ell:.3g} is proven" if np.isfinite(self.ell) else "No ℓ is proven: B is rank-deficient"
+        return f"{end}{empty}. {proven}; {self.seen:.3g} was met; W grew at a rate of {self.observed:.3g}."
 
     def __repr__(self) -> str:
         return f"Stability({self.describe()})"
@@ -76,7 +75,7 @@ def stability(
     layer = as_one_layer(heads, "stability")
     if not is_plain(layer):
         raise BadParameter("stability takes one head without key bias, whose zero-temperature flow is THEORY eq. 5.")
-    clouds = [as_float64(as_tokens(cloud, name)[0]) for cloud, name in ((x, "x"), (other, "other"))]
+    clouds = [unit_rows(as_float64(as_tokens(cloud, name)[0])) for cloud, name in ((x, "x"), (other, "other"))]
     if any(cloud.ndim != 2 for cloud in clouds):
         raise BadArray(f"x has shape {clouds[0].shape}, other {clouds[1].shape}; two clouds (n, d) are needed.")
     wanted = as_times(times, "times")
@@ -84,7 +83,10 @@ def stability(
     paths = [np.asarray(zero_temperature(heads, cloud, times=grid).tokens) for cloud in clouds]
     lost = sum(int((~np.isfinite(path[-1]).all(1)).sum()) for path in paths)
     if lost:
-        raise BadParameter(f"{lost} tokens run into ker Bᵀ before t = {grid[-1]:g}; ask for earlier times.")
+        raise BadParameter(
+            f"{lost} tokens run into ker Bᵀ before t = {grid[-1]:g}, where the flow ends; ask for earlier times, or "
+            "leave those out."
+        )
     distances = np.array(
         [
             exact(a, b, p=p, x_weights=x_weights, y_weights=other_weights, metric="geodesic")
@@ -92,11 +94,12 @@ def stability(
         ]
     )
     B, _, A, _ = layer[0].matrices
-    derivative = Derivative(A, B)
+    derivative, unit = Derivative.scaled(A, B)
+    ell = unit * derivative.largest
     points = np.concatenate([path.reshape(-1, path.shape[-1]) for path in paths])
-    seen = float(derivative.rate(points).max())
+    seen = unit * float(derivative.rate(points).max())
     with np.errstate(over="ignore", invalid="ignore"):
-        bound = np.where(grid == 0, distances[0], np.exp(derivative.largest * grid) * distances[0])
+        bound = np.where(grid == 0, distances[0], np.exp(ell * grid) * distances[0])
     later = (grid > 0) & (distances > 0)
     grown = np.log(distances[later] / distances[0]) / grid[later] if distances[0] > 0 else np.zeros(0)
     keep = np.isin(grid, wanted)
@@ -105,7 +108,7 @@ def stability(
         times=wanted,
         measured=distances[keep],
         bound=np.where(np.isnan(bound), np.inf, bound)[keep],
-        ell=derivative.largest,
+        ell=ell,
         seen=seen,
         observed=float(grown.max()) if len(grown) else 0.0,
     )

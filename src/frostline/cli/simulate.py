@@ -98,6 +98,12 @@ def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
     if summary.get("phases"):
         for line in summary["phases"]["meaning"].splitlines():
             say(f"  {line}")
+    if summary.get("off_cluster") is not None:
+        wrong = summary["mass_imbalance"]
+        say(
+            f"At the last kept time {summary['off_cluster']} tokens are off-cluster (more than 0.3 rad from the limit)"
+            + ("." if wrong is None else f", and a net {100 * wrong:.3g} % of the mass is at the wrong point.")
+        )
     if summary.get("regime"):
         say(summary["regime"]["meaning"])
     files = ", ".join(sorted(path.name for path in folder.iterdir()))

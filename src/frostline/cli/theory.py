@@ -26,17 +26,20 @@ def theory(
     Example: frostline theory examples/two_clusters.toml --beta 1000
     """
     from frostline import spec as specs
+    from frostline.errors import BadParameter
 
+    if not 1 <= p < math.inf:
+        raise BadParameter(f"--p is {p:g}; the order of a Wasserstein distance is finite and ≥ 1.")
     overrides = {"tokens": tokens, "dimension": dimension, "beta": beta, "until": until, "seed": seed}
     facts = predict(specs.read(spec, overrides), p)
     if json:
-        options.print_json({"layers": facts})
+        options.print_json(facts)
     else:
         _tell(facts)
 
 
-def predict(spec: Any, p: float = 2.0) -> list[dict[str, Any]]:
-    """One row of facts per layer."""
+def predict(spec: Any, p: float = 2.0) -> dict[str, Any]:
+    """A row of facts for each of the "layers", and the "regime" of the whole."""
     from frostline import spec as specs
     from frostline.recording import limit_facts
     from frostline.theory.limits import limit
@@ -49,9 +52,6 @@ def predict(spec: Any, p: float = 2.0) -> list[dict[str, Any]]:
         found = limit([layer])
         # Numerical limits cost an integration for every token; here nothing is moved.
         closed = found.kind in ("points", "subspace", "defective")
-        # A layer of a stack has its share of the time.
-        until = None if spec.until is None else spec.until / len(layers)
-        assumptions = regime([layer], x0, weights=weights, until=until)
         rows.append(
             {
                 "limit": limit_facts(found),
@@ -61,10 +61,10 @@ def predict(spec: Any, p: float = 2.0) -> list[dict[str, Any]]:
                 "laplace": [_laplace(head, x0) for head in layer],
                 "bound": _or_why(lambda layer=layer: _bound(layer, p)),
                 "terminal": _or_why(lambda layer=layer: _terminal(layer, x0, weights)),
-                "regime": assumptions.facts() | {"meaning": assumptions.describe()},
             }
         )
-    return rows
+    assumptions = regime(layers, x0, weights=weights, until=spec.until)
+    return {"layers": rows, "regime": assumptions.facts() | {"meaning": assumptions.describe()}}
 
 
 def _or_why(facts: Any) -> dict[str, Any]:
@@ -106,7 +106,9 @@ def _rates(layer: Any, p: float) -> dict[str, Any]:
         "guaranteed": found.guaranteed,
         "at_most": found.at_most,
         "exact": found.exact,
+        "factor_in_time": found.factor_in_time,
         "status": found.status,
+        "meaning": found.describe(),
     }
 
 
@@ -116,8 +118,7 @@ def _laplace(head: Any, x0: Any) -> dict[str, Any]:
     from frostline.theory.regime import kappas
 
     kappa = kappas([head], x0)[0]
-    with np.errstate(divide="ignore"):
-        typical = (head.dimension - 1) / (2 * float(np.median(kappa)))
+    typical = (head.dimension - 1) / (2 * float(np.median(kappa))) if np.median(kappa) > 0 else math.inf
     return {
         "median_kappa": float(np.median(kappa)),
         "least_kappa": float(kappa.min()),
@@ -166,7 +167,8 @@ def _terminal(layer: Any, x0: Any, weights: Any) -> dict[str, Any]:
     }
 
 
-def _tell(rows: list[dict[str, Any]]) -> None:
+def _tell(facts: dict[str, Any]) -> None:
+    rows = facts["layers"]
     for number, row in enumerate(rows):
         if len(rows) > 1:
             print(f"{'' if number == 0 else chr(10)}Layer {number}")
@@ -179,13 +181,13 @@ def _tell(rows: list[dict[str, Any]]) -> None:
                 print(f"  direction: ({', '.join(f'{value:.4f}' for value in vector)})")
         if row["tokens_without_limit"]:
             print(f"  {len(row['tokens_without_limit'])} of the initial tokens have no limit")
-        options.say(f"Rates: {_rates_in_words(row['rates'])}")
+        options.say(f"Rates: {row['rates']['none_because'] or row['rates']['meaning']}")
         bound = row["bound"]
         options.say(f"Bound (eq. 11): {bound['none_because'] or bound['meaning'] + _window_in_words(bound)}")
         options.say(f"Terminal phase: {row['terminal']['none_because'] or _terminal_in_words(row['terminal'])}")
-        options.say(f"Regime: {row['regime']['meaning']}")
-        for name, check in row["regime"]["checks"].items():
-            options.say(f"  {check['verdict']:>7}  {name}: {check['sentence']}", hang=11)
+    options.say(f"Regime: {facts['regime']['meaning']}")
+    for name, check in facts["regime"]["checks"].items():
+        options.say(f"  {check['verdict']:>7}  {name}: {check['sentence']}", hang=11)
 
 
 def _tell_head(head: dict[str, Any], cold: dict[str, Any]) -> None:
@@ -198,27 +200,19 @@ def _tell_head(head: dict[str, Any], cold: dict[str, Any]) -> None:
     values = [_complex(*value) for value in head["eigenvalues_of_A"]]
     more = f", … ({len(values)} in all)" if len(values) > 8 else ""
     options.say(f"        eigenvalues of A: {', '.join(values[:8])}{more}", hang=8)
-    options.say(
-        f"        Laplace: the median κ = β|Bᵀx| is {cold['median_kappa']:.3g}, so |m − y*| starts near (d−1)/2κ = "
-        f"{cold['first_order_error']:.2g} (uniform tokens) and may climb to about {cold['worst_case']:.2g}",
-        hang=8,
-    )
-
-
-def _rates_in_words(rates: dict[str, Any]) -> str:
-    if rates["none_because"]:
-        return str(rates["none_because"])
-    words = f"W{rates['p']:g} falls at least like e^(−{rates['guaranteed']:.4g} t) in the end"
-    if rates["exact"] is not None:
-        words = f"W{rates['p']:g} falls like e^(−{rates['exact']:.4g} t) in the end (exact here)"
-    if rates["token"] > 0 and math.isfinite(rates["token"]):
-        words += f"; a single token's angle at least like e^(−{rates['token']:.4g} t), a factor 10 in t = "
-        words += f"{math.log(10) / rates['token']:.4g}"
-    kind = "proven: A is normal" if rates["status"] == "proven" else "asymptotic: transients may come first"
-    return f"{words} ({kind})."
+    first, worst = cold["first_order_error"], cold["worst_case"]
+    words = f"        Laplace: the median κ = β|Bᵀx| is {cold['median_kappa']:.3g}, so "
+    if first > 0.5:
+        words += f"the first correction (d−1)/2κ = {first:.2g} is not small: too warm for eq. 10 to say anything"
+    else:
+        words += f"|m − y*| starts near (d−1)/2κ = {first:.2g} (uniform tokens)"
+        words += f" and may climb to about {worst:.2g}" if worst > first else ""
+    options.say(words, hang=8)
 
 
 def _window_in_words(bound: dict[str, Any]) -> str:
+    if not bound["best_time"] > 0:
+        return ""
     if bound["window"] is None:
         return f" There is no time at which both of its terms are below {bound['window_delta']:g}."
     begin, end = bound["window"]

@@ -59,7 +59,9 @@ class Trajectory:
     @cached_property
     def regime(self) -> Regime:
         """Whether the theory's assumptions hold for this run, with numbers; worked out when first asked for."""
-        return regime([list(layer) for layer in self.layers], self.initial, weights=self.weights, until=self.until)
+        done = self.status in ("finished", "stalled")
+        reached = self.until if done else float(self.times[-1]) if len(self.times) and self.times[-1] > 0 else None
+        return regime([list(layer) for layer in self.layers], self.initial, weights=self.weights, until=reached)
 
     @property
     def message(self) -> str:
@@ -146,16 +148,11 @@ def simulate(
     )
 
 
-def steps_again(run: Trajectory, *, save_at: Sequence[float] | Array | None = None) -> Iterator[Progress]:
-    """The steps of a run once more, one at a time, from the same start in the same way.
-
-    ``save_at`` replaces the times that are read off on the way; by default they are those the run kept. Fixed steps
-    land on them, so with other times those steps differ from the run's; adaptive ones do not.
-    """
+def steps_again(run: Trajectory) -> Iterator[Progress]:
+    """The steps of a run once more, one at a time, from the same start in the same way, up to its last kept time."""
     tokens, _ = as_tokens(run.initial, "initial")
-    saves = as_times(run.times if save_at is None else save_at, "save_at", until=run.until)
-    walk = _walk(run.layers, tokens, run.weights, run.stepper, run.until, saves, "auto")
-    yield from walk.go(_start(tokens, run.stepper, run.until, saves))
+    walk = _walk(run.layers, tokens, run.weights, run.stepper, run.until, run.times, "auto")
+    yield from walk.go(_start(tokens, run.stepper, run.until, run.times))
 
 
 def _walk(

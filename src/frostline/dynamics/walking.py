@@ -7,6 +7,7 @@ deterministic given what a Resume holds, so that a run that was cut goes on with
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.dynamics.steppers import Adaptive, FixedStepper, Velocity
+from frostline.dynamics.steppers import Adaptive, FixedStepper, Trial, Velocity
 from frostline.errors import BadParameter
 
 
@@ -32,6 +33,8 @@ class Progress:
     next_step: float
     evaluations: int
     """Mean maps evaluated so far, all heads of a layer counted as one."""
+    at: Callable[[float], Tensor] | None = None
+    """Dense output: the tokens at any time within this step (adaptive method only)."""
 
 
 @dataclass(frozen=True)
@@ -173,5 +176,10 @@ class AdaptiveWalk:
                     frames = (*frames, trial.moved)
                 # A step cut short by a boundary says little about the step the tokens could take.
                 h = max(h, self.stepper.next_step(size, error)) if size < h else self.stepper.next_step(size, error)
+                between = partial(_dense, trial, t, size)
                 x, t, slope, done = trial.moved, arrived, trial.slopes[-1], done + 1
-                yield Progress(done, t, self.until, x, frames, h, evaluations)
+                yield Progress(done, t, self.until, x, frames, h, evaluations, between)
+
+
+def _dense(trial: Trial, start: float, size: float, time: float) -> Float[Tensor, "*batch n d"]:
+    return trial.moved if time >= start + size else trial.at((time - start) / size)

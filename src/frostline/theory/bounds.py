@@ -32,6 +32,13 @@ class Bound:
     beta: float | None = None
     regime: Regime | None = None
 
+    def __post_init__(self) -> None:
+        if self.origin not in ORIGINS or not (self.M >= 0 and self.C >= 0 and self.c >= 0):
+            raise BadParameter(
+                f"a bound needs M, C, c ≥ 0 of one origin ({', '.join(ORIGINS)}); got {self.M}, {self.C}, {self.c}, "
+                f"{self.origin!r}."
+            )
+
     def amplitude(self, beta: float | None = None) -> float:
         """a = √(log(β+1)/β), the worst case of the Laplace principle."""
         b = self._beta(beta)
@@ -41,15 +48,18 @@ class Bound:
         """The right-hand side of (11) at times t."""
         time = np.asarray(t, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            # C may be infinite: at t = 0 nothing has grown yet.
-            grown = np.exp(np.where(time > 0, self.C * time, 0.0))
-        found = self.M * (self.amplitude(beta) * grown + np.exp(-self.c * time))
+            # Either constant may be infinite, C zero: at t = 0 nothing has grown or fallen, and 0·∞ is 0.
+            grown = np.exp(np.where((time > 0) & (self.C > 0), self.C * time, 0.0))
+            fallen = np.exp(-np.where((time > 0) & (self.c > 0), self.c * time, 0.0))
+        found = self.M * (self.amplitude(beta) * grown + fallen)
         return float(found) if np.ndim(t) == 0 else found
 
     def best_time(self, beta: float | None = None) -> float:
         """t*(β) = max(0, log(c/(aC))/(C+c)), where the right-hand side is smallest."""
-        if not np.isfinite(self.C):
+        if not np.isfinite(self.C) or not np.isfinite(self.c):
             return 0.0
+        if self.C == 0:
+            return np.inf
         return max(0.0, float(np.log(self.c / (self.amplitude(beta) * self.C)) / (self.C + self.c)))
 
     def best(self, beta: float | None = None) -> float:
@@ -65,13 +75,14 @@ class Bound:
             raise BadParameter(f"delta is {delta}; it lies between 0 and 1.")
         if not np.isfinite(self.C):
             return None
-        begin = np.log(1 / delta) / self.c
-        end = np.log(delta / self.amplitude(beta)) / self.C
+        begin = np.log(1 / delta) / self.c if self.c > 0 else np.inf
+        left = np.log(delta / self.amplitude(beta))
+        end = left / self.C if self.C > 0 else np.inf * np.sign(left)
         return (float(begin), float(end)) if begin <= end else None
 
     def empty(self, beta: float | None = None) -> bool:
         """Whether even the smallest value is no less than 2, the diameter of the sphere: then (11) says nothing."""
-        return not self.best(beta) < 2
+        return not (np.isfinite(self.C) and self.best(beta) < 2)
 
     def describe(self, beta: float | None = None) -> str:
         """The constants, where they come from, and what follows from them, in words."""
@@ -81,11 +92,16 @@ class Bound:
             words.append("B is rank-deficient, so the flow has no finite expansion rate and (11) says nothing.")
         elif self.empty(b):
             words.append(f"At β = {b:g} the right-hand side never falls below 2: numerically empty.")
+        elif not self.best_time(b) > 0:
+            words.append(f"At β = {b:g} it only grows, from {self.best(b):.3g} at t = 0: it says nothing useful here.")
         else:
             words.append(
                 f"At β = {b:g} it is smallest at t* = {self.best_time(b):.3g}, with the value {self.best(b):.3g}."
             )
         return " ".join(words)
+
+    def __repr__(self) -> str:
+        return f"Bound(M={self.M:.4g}, C={self.C:.4g}, c={self.c:.4g}, {self.origin})"
 
     def _beta(self, beta: float | None) -> float:
         chosen = self.beta if beta is None else beta
@@ -105,9 +121,10 @@ def bound(heads: Heads, *, p: float = 2.0) -> Bound:
     layer = as_one_layer(heads, "bound")
     found = rates(heads, p=p)
     B, _, A, _ = layer[0].matrices
+    derivative, unit = Derivative.scaled(A, B)
     return Bound(
         M=1.0,
-        C=Derivative(A, B).largest,
+        C=unit * derivative.largest,
         c=found.guaranteed,
         origin="order of magnitude",
         beta=layer[0].beta,

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from frostline.arrays import Array, as_float64, as_number, as_tensor
+from frostline.arrays import Array, as_count, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter
 from frostline.sample import as_weights, nodes
-from frostline.sphere import normalise
+from frostline.sphere import normalise, row_norms
 
 Values: TypeAlias = Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n"]]
 Gradients: TypeAlias = Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n d"]]
@@ -57,9 +57,12 @@ class Mixture:
         """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each p."""
         d = self.dimension
         tilted = p[:, None, :] + self.parameters
-        size = np.linalg.norm(tilted, axis=2)
+        size = row_norms(tilted)
         base = log_normaliser(np.linalg.norm(self.parameters, axis=1), d)
-        shares = special.softmax(np.log(self.weights) + log_normaliser(size, d) - base, axis=1)
+        # |p + c| in place of |p|: what all components have in common, however large, drops out.
+        common = row_norms(p)[:, None]
+        logs = log_scaled_normaliser(size, d) + (size - common)
+        shares = special.softmax(np.log(self.weights) + logs - base, axis=1)
         # A(κ)/κ has the finite limit 1/d at κ = 0.
         factor = np.where(size > 0, resultant(size, d) / np.where(size > 0, size, 1.0), 1 / d)
         return np.einsum("nk,nkd->nd", shares * factor, tilted)
@@ -67,7 +70,7 @@ class Mixture:
 
 def uniform(d: int) -> Mixture:
     """The uniform density on S^{d−1}."""
-    if d < 2:
+    if as_count(d, "dimension") < 2:
         raise BadParameter(f"dimension is {d}; the sphere S^(d-1) needs d ≥ 2.")
     return Mixture(np.zeros((1, d)), np.ones(1))
 
@@ -85,10 +88,13 @@ def vmf(mean: Array, concentration: float) -> Mixture:
 def mixture(components: Sequence[Mixture], weights: Array) -> Mixture:
     """Components with the given probabilities."""
     shares = as_weights(weights, len(components))
+    if not all(isinstance(part, Mixture) for part in components):
+        raise BadParameter("components are uniform, vmf or mixture; mix functions before from_function.")
     if len({part.dimension for part in components}) != 1:
         raise BadArray(f"the components have dimensions {[part.dimension for part in components]}; they must agree.")
     parameters = np.concatenate([part.parameters for part in components])
-    return Mixture(parameters, np.concatenate([w * part.weights for w, part in zip(shares, components, strict=True)]))
+    masses = np.concatenate([w * part.weights for w, part in zip(shares, components, strict=True)])
+    return Mixture(parameters[masses > 0], masses[masses > 0])
 
 
 RADII, TURNS, CHECKS = 200, 512, 20_000
@@ -130,7 +136,7 @@ def from_function(density: Values, gradient: Gradients, dimension: int) -> Smoot
     checked. For a density that varies over lengths of order one the mean map was found accurate to 1e-10 in d ≤ 3 and
     1e-6 in d = 4; above, the directions around a query are a quasi-random rule, with errors of 1 % of |m − y*|.
     """
-    if dimension < 2:
+    if as_count(dimension, "dimension") < 2:
         raise BadParameter(f"dimension is {dimension}; the sphere S^(d-1) needs d ≥ 2.")
     if not callable(density) or not callable(gradient):
         raise BadParameter("density and gradient are functions: tokens (n, d) to (n,) and to (n, d).")
@@ -143,13 +149,13 @@ def from_function(density: Values, gradient: Gradients, dimension: int) -> Smoot
             f"the density integrates to {total:.6g} over the sphere with the uniform probability measure, not to 1; "
             "divide it by that."
         )
-    _check_gradient(density, gradient, y[:: len(y) // 16])
+    _check_gradient(density, gradient, y[:: len(y) // 16][:16])
     return Smooth(dimension, density, gradient)
 
 
 def _check_gradient(density: Values, gradient: Gradients, y: Float[np.ndarray, "n d"]) -> None:
-    """Against central differences along one tangent direction at each of a few points."""
-    v = np.roll(y, 1, axis=1)
+    """Against central differences along every coordinate axis, as far as it is tangent, at each of a few points."""
+    y, v = np.repeat(y, y.shape[1], axis=0), np.tile(np.eye(y.shape[1]), (len(y), 1))
     v = v - (v * y).sum(1, keepdims=True) * y
     h = 1e-5
     ahead, behind = (_positive(density, normalise(y + s * v)) for s in (h, -h))
@@ -176,7 +182,11 @@ def _positive(density: Values, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray,
 
 
 def _values(function: Callable, y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    found = np.asarray(function(y), dtype=np.float64)
+    try:
+        raw = np.asarray(function(y))
+        found = raw.astype(np.float64) if raw.dtype.kind in "fiub" else np.full(shape, np.nan)
+    except (TypeError, ValueError) as error:
+        raise BadArray(f"the function did not return an array of real numbers: {error}.") from None
     if found.shape != shape or not np.isfinite(found).all():
         raise BadArray(f"the function returned shape {found.shape} (needed {shape}), or NaN or infinite values.")
     return found
@@ -211,24 +221,70 @@ def _around(u: Float[np.ndarray, "d"]) -> tuple[Float[np.ndarray, "t d"], Float[
 def resultant(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:
     """I_{d/2}(κ)/I_{d/2−1}(κ), the mean length of a von Mises–Fisher vector, without over- or underflow."""
     kappa = np.asarray(kappa, dtype=np.float64)
-    low, high = special.ive(d / 2 - 1, kappa), special.ive(d / 2, kappa)
-    safe = (low > 1e-200) & (high > 1e-200)
-    ratio = np.divide(high, low, out=np.zeros_like(kappa), where=safe)
+    small = kappa < d
     # Gauss's continued fraction, from far out: quick where κ is small against d, which is where Bessel underflows.
-    tail = np.zeros_like(kappa)
+    tail, low = np.zeros_like(kappa), np.where(small, kappa, 0.0)
     for k in range(400, -1, -1):
-        tail = kappa / (d + 2 * k + kappa * tail)
-    return np.where(safe, ratio, tail)
+        tail = low / (d + 2 * k + low * tail)
+    high = np.where(small, d, kappa)
+    return np.where(small, tail, np.exp(_log_bessel(d / 2, high) - _log_bessel(d / 2 - 1, high)))
 
 
 def log_normaliser(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:
     """log Z(κ), Z = Γ(d/2)(2/κ)^{d/2−1}I_{d/2−1}(κ) the mean of e^{κ⟨u,y⟩} over the sphere (THEORY section 8)."""
+    return log_scaled_normaliser(kappa, d) + kappa
+
+
+def log_scaled_normaliser(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:
+    """log Z(κ) − κ: what is left of log Z when it is cold, without its largest part."""
     kappa = np.asarray(kappa, dtype=np.float64)
     order = d / 2 - 1
-    small = (kappa < max(1.0, d / 2)) & (kappa**2 < 1200 * d)
+    small = kappa < min(max(1.0, d / 2), np.sqrt(1200 * d))
+    high = np.where(small, max(1.0, d / 2), kappa)
+    large = special.gammaln(d / 2) + order * np.log(2 / high) + _log_bessel(order, high)
+    low = np.where(small, kappa, 0.0)
+    return np.where(small, _log_series(low, d) - low, large)
+
+
+def _log_bessel(order: float, kappa: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
+    """log(e^{−κ}I_ν(κ)) for κ not small: Hankel's expansion far out, Debye's for large ν, the library in between."""
+    far = kappa > max(1e6, 10 * order**2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        large = special.gammaln(d / 2) + order * np.log(2 / kappa) + np.log(special.ive(order, kappa)) + kappa
-    return np.where(small, _log_series(np.where(small, kappa, 0.0), d), large)
+        near = _debye(order, kappa) if order >= 50 else np.log(special.ive(order, np.where(far, 1.0, kappa)))
+    return np.where(far, _hankel(order, np.where(far, kappa, 1e6 + 10 * order**2)), near)
+
+
+def _hankel(order: float, kappa: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
+    """−½ log 2πκ + log Σ_k (−1)^k a_k/κ^k; every term is below a twentieth of the one before."""
+    term, total = np.ones_like(kappa), np.zeros_like(kappa)
+    for k in range(1, 15):
+        term = -term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * kappa)
+        total = total + term
+    return np.log1p(total) - 0.5 * np.log(2 * np.pi * kappa)
+
+
+def _debye(order: float, kappa: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
+    """The uniform expansion in 1/ν, to ν⁻⁵: good to 1e-13 from ν = 50 on, whatever κ (DLMF 10.41.3)."""
+    z = kappa / order
+    root = np.hypot(1.0, z)
+    t = 1 / root
+    corrections = sum(np.polyval(row[::-1], t) / order**k for k, row in enumerate(_DEBYE, start=1))
+    # ν√(1+z²) − κ without cancellation.
+    exponent = order**2 / (order * root + kappa) + order * np.log(z / (1 + root))
+    return exponent - 0.5 * np.log(2 * np.pi * order * root) + np.log1p(corrections)
+
+
+def _debye_polynomials(count: int) -> list[np.ndarray]:
+    """U_k(t), k = 1 … count, by their recurrence: U' from the last one, and an integral."""
+    found, last = [], np.polynomial.Polynomial([1.0])
+    t = np.polynomial.Polynomial([0.0, 1.0])
+    for _ in range(count):
+        last = 0.5 * t**2 * (1 - t**2) * last.deriv() + ((1 - 5 * t**2) * last).integ() / 8
+        found.append(last.coef)
+    return found
+
+
+_DEBYE = _debye_polynomials(8)
 
 
 def _log_series(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:

@@ -14,6 +14,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
+from frostline.theory.spectrum import scale_of
+
 PAD = 1 + 1e-12
 """Relative room for the rounding of a few dozen operations."""
 
@@ -24,6 +26,15 @@ class Derivative:
 
     A: Float[np.ndarray, "d d"]
     B: Float[np.ndarray, "d d"]
+
+    @classmethod
+    def scaled(cls, A: Float[np.ndarray, "d d"], B: Float[np.ndarray, "d d"]) -> tuple["Derivative", float]:
+        """The same flow with A and B of order one, and the unit of its rates: F = unit·F′.
+
+        The bounds hold products of four entries of B, which under- or overflow long before the flow does.
+        """
+        a, b = scale_of(A), scale_of(B)
+        return cls(A / a, B / b), a / b
 
     @cached_property
     def symmetric(self) -> Float[np.ndarray, "d d"]:

@@ -7,6 +7,7 @@ import numpy as np
 from frostline.arrays import as_number
 from frostline.attention import Attention, Heads, as_one_layer, is_plain
 from frostline.errors import BadParameter, NoLimit
+from frostline.sphere import row_norms
 from frostline.theory.limits import Limit, limit
 
 
@@ -21,7 +22,10 @@ class Rates:
     guaranteed      W_p in t: at least this, g·min(1, m/p)/σ_max
     at_most         W_p in t: no more than this, with σ_min in place of σ_max (infinite when B is rank-deficient)
     exact           W_p in t where a closed form is known (d = 2, m = 1, symmetric A), else None
+    factor_in_time  whether a factor t^{1/p} may come on top in t, as it does in τ when ``logarithm``
     status          "proven" for normal A, "asymptotic" otherwise: then transients may come first (THEORY eq. 8′)
+
+    All of this is at zero temperature: a run at finite β stops falling where its temperature leaves it.
     """
 
     p: float
@@ -32,7 +36,19 @@ class Rates:
     guaranteed: float
     at_most: float
     exact: float | None
+    factor_in_time: bool
     status: str
+
+    def describe(self) -> str:
+        """In words."""
+        rate, how = (self.guaranteed, "at least like") if self.exact is None else (self.exact, "like")
+        power = f" (times t^(1/{self.p:g}))" if self.factor_in_time else ""
+        words = f"At zero temperature W{self.p:g} falls {how} e^(−{rate:.4g} t){power} in the end"
+        if 0 < self.token < np.inf:
+            words += f", a single token's angle at least like e^(−{self.token:.4g} t), a factor 10 in t = "
+            words += f"{np.log(10) / self.token:.4g}"
+        kind = "proven: A is normal" if self.status == "proven" else "asymptotic: transients may come first"
+        return f"{words} ({kind}). At finite β it stops falling where the temperature leaves it."
 
 
 def rates(heads: Heads, *, p: float = 2.0) -> Rates:
@@ -51,10 +67,15 @@ def rates(heads: Heads, *, p: float = 2.0) -> Rates:
     found = limit(heads)
     if found.kind not in ("points", "subspace") or found.gap is None or found.dimension is None:
         raise NoLimit(f"exponential rates need a limit of kind points or subspace; this one is {found.kind}.")
+    if found.in_kernel:
+        raise NoLimit(
+            "the dominant eigenspace lies in ker Bᵀ: paths end at finite times t, so there are no rates in t."
+        )
     head = layer[0]
     sigma = [float(value) for value in head.singular_values]
     factor = min(1.0, found.dimension / p)
     in_clock = found.gap * factor
+    ends = _ends(head, found, p)
     return Rates(
         p=float(p),
         token_in_clock=found.gap,
@@ -63,7 +84,9 @@ def rates(heads: Heads, *, p: float = 2.0) -> Rates:
         token=found.gap / sigma[0] if sigma[0] > 0 else np.inf,
         guaranteed=in_clock / sigma[0] if sigma[0] > 0 else np.inf,
         at_most=in_clock / sigma[-1] if sigma[-1] > 0 else np.inf,
-        exact=_exact(head, found, p),
+        exact=None if ends is None else min(ends),
+        # Late arrivals and late departures tie in d = 2; in general a factor cannot be excluded where τ has one.
+        factor_in_time=found.dimension == p if ends is None else bool(np.isclose(*ends)),
         status="proven" if is_normal(head.matrices.A) else "asymptotic",
     )
 
@@ -74,14 +97,20 @@ def is_normal(A: np.ndarray) -> bool:
     return bool(np.linalg.norm(A @ A.T - A.T @ A, 2) <= 1e-12 * size)
 
 
-def _exact(head: Attention, found: Limit, p: float) -> float | None:
-    """d = 2, m = 1, symmetric A: arrivals at e₁ against departures from e₂, min(g/|Bᵀe₁|, g/(p|Bᵀe₂|))."""
+def _ends(head: Attention, found: Limit, p: float) -> tuple[float, float] | None:
+    """d = 2, m = 1, symmetric A: the rates of arrival at e₁ and of departure from e₂, g/|Bᵀe₁| and g/(p|Bᵀe₂|)."""
     A, B = head.matrices.A, head.matrices.B
-    if head.dimension != 2 or found.dimension != 1 or found.gap is None or not np.allclose(A, A.T, atol=1e-12):
+    if (
+        head.dimension != 2
+        or found.dimension != 1
+        or found.gap is None
+        or not np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max()
+    ):
         return None
     e1 = np.asarray(found.basis, dtype=np.float64)[0]
     e2 = np.array([-e1[1], e1[0]])
-    arriving, leaving = np.linalg.norm(B.T @ e1), np.linalg.norm(B.T @ e2)
-    return float(
-        min(found.gap / arriving if arriving > 0 else np.inf, found.gap / (p * leaving) if leaving > 0 else np.inf)
+    arriving, leaving = (float(row_norms(e @ B)) for e in (e1, e2))
+    return (
+        found.gap / arriving if arriving > 0 else np.inf,
+        found.gap / (p * leaving) if leaving > 0 else np.inf,
     )

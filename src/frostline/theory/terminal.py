@@ -63,6 +63,8 @@ def terminal(
     (True, array([0., 0., 1.]))
     """
     layer = as_one_layer(heads, "terminal")
+    if x0 is not None and as_tokens(x0, "x0")[0].ndim != 2:
+        raise BadArray("x0 is a batch; terminal takes the tokens (n, d) of one run.")
     if not is_plain(layer):
         raise BadParameter(
             "terminal takes one head without key bias; clusters of several heads have no such reduction."
@@ -80,7 +82,7 @@ def terminal(
     drift_vector = sign * (V @ z - pull * z)
     drift = float(np.linalg.norm(drift_vector))
     drift = 0.0 if drift <= AT_REST * np.linalg.norm(V, 2) else drift
-    who = f"The cluster attends to {'itself' if sign > 0 else 'its antipode'}"
+    who = f"A cold cluster there attends to {'itself' if sign > 0 else 'its antipode'}"
     if not tightens:
         case = f"{who} and zᵀVz = {pull:.3g}: it does not tighten; its spread stalls at βs² of order one."
         return Terminal(z, attends, False, None, None, None, None, None, drift, None, case)
@@ -93,7 +95,10 @@ def terminal(
         contraction = float((z @ A @ z - direction @ A @ direction) / key)
     asymmetry = None if x0 is None or direction is None else _asymmetry(x0, weights, z, direction)
     hand_over = _hand_over(head.beta, contraction, growth, drift, asymmetry)
-    case = f"{who}; {_story(sign, end, direction, drift)}"
+    # Nothing grows to first order, but with a Jordan block at its eigenvalue a push on one side leads away.
+    creeping = direction is None and not drift and end.kind == "defective"
+    goes_to = None if creeping else goes_to
+    case = f"{who}; {_story(sign, end, direction, drift, creeping)}"
     return Terminal(z, attends, True, end, goes_to, direction, contraction, growth, drift, hand_over, case)
 
 
@@ -107,15 +112,19 @@ def hand_over_time(beta: float, contraction: float, growth: float, asymmetry: fl
     6.14
     """
     for name, value in (("beta", beta), ("contraction", contraction), ("growth", growth), ("asymmetry", asymmetry)):
-        if not as_number(value, name) > 0:
-            raise BadParameter(f"{name} is {value}; the hand-over time needs it > 0.")
+        if not (0 < as_number(value, name) < np.inf):
+            raise BadParameter(f"{name} is {value}; the hand-over time needs it finite and > 0.")
+    if not (0 <= as_number(drift, "drift") < np.inf):
+        raise BadParameter(f"drift is {drift}; it is a speed, finite and ≥ 0.")
     start, push = asymmetry / np.sqrt(beta), drift / growth
     grown = np.log((FAR + push) / (start + push)) / growth
-    return float(0.5 * np.log(beta) / contraction + max(grown, 0.0))
+    return float(max(0.5 * np.log(beta) / contraction, 0.0) + max(grown, 0.0))
 
 
 def validity(head: Attention, centre: Array, spread: float) -> float:
     """β|P_zBᵀz|s + β‖B‖s²: the cluster flow (12) is a good reduction when this is well below 1 (0.1, say)."""
+    if not (as_number(spread, "spread") >= 0):
+        raise BadParameter(f"spread is {spread}; it is an angle ≥ 0.")
     z = as_float64(as_tensor(normalise(centre), "centre")[0])
     B = head.matrices.B
     key = B.T @ z
@@ -133,16 +142,21 @@ def _centre(head: Attention, centre: Array | None) -> np.ndarray:
     if found.kind not in ("points", "defective") or found.dimension != 1:
         raise NoLimit(
             f"the limit is of kind {found.kind} and dimension {found.dimension}: there are no two points where "
-            "clusters would sit; name a centre."
+            "clusters would sit; terminal(head, centre=…) speaks about one you name."
         )
     return np.asarray(found.basis, dtype=np.float64)[0]
+
+
+def _linearised(z: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """The derivative of P_zVz at z, on tangent vectors."""
+    P = np.eye(len(z)) - np.outer(z, z)
+    return P @ (V - (z @ V @ z) * np.eye(len(z))) @ P
 
 
 def _escape(z: np.ndarray, V: np.ndarray, drift: np.ndarray | None) -> tuple[np.ndarray | None, float | None]:
     """The direction in which the centre leaves under ż = P_zVz, and its growth rate; None where nothing grows."""
     P = np.eye(len(z)) - np.outer(z, z)
-    linear = P @ (V - (z @ V @ z) * np.eye(len(z))) @ P
-    values, vectors = np.linalg.eig(linear)
+    values, vectors = np.linalg.eig(_linearised(z, V))
     # z itself is an eigenvector of this matrix, with eigenvalue 0; it is no direction to leave in.
     tangent = np.linalg.norm(P @ vectors, axis=0) > 1e-8
     best = int(np.argmax(np.where(tangent, values.real, -np.inf)))
@@ -186,8 +200,10 @@ def _hand_over(
     return hand_over_time(beta, contraction, growth, asymmetry, drift=drift)
 
 
-def _story(sign: float, end: Limit, direction: np.ndarray | None, drift: float) -> str:
+def _story(sign: float, end: Limit, direction: np.ndarray | None, drift: float, creeping: bool) -> str:
     which = "largest" if sign > 0 else "smallest"
+    if creeping:
+        return "V has a Jordan block there: it rests, but a push leads slowly away. No end is claimed."
     if end.kind == "rotation":
         return f"the eigenvalues of V with the {which} real part are a complex pair: it rotates for ever."
     if end.kind == "mixed":

@@ -17,8 +17,16 @@ def two_atoms(
     The first atom is filled by the tokens for which it is cheapest compared with the second; the token at the cut is
     split.
     """
-    costs = np.linalg.norm(x[:, None, :] - atoms, axis=2) ** p
+    chords = np.linalg.norm(x[:, None, :] - atoms, axis=2)
+    # In units of the largest chord: for large p its power under- or overflows.
+    unit = float(chords.max()) or 1.0
+    costs = (chords / unit) ** p
     order = np.argsort(costs[:, 0] - costs[:, 1], kind="stable")
-    filled = np.clip(share - (np.cumsum(weights[order]) - weights[order]), 0.0, weights[order])
+    sums = np.concatenate([[0.0], np.cumsum(weights[order])])
+    # A share that was summed in another order differs by rounding from where the cut belongs; moving that sliver of
+    # mass across the sphere would cost the root of it.
+    nearest = sums[np.abs(sums - share).argmin()]
+    cut = nearest if abs(nearest - share) <= 4 * len(x) * np.finfo(float).eps else share
+    filled = np.clip(cut - sums[:-1], 0.0, weights[order])
     total = (filled * costs[order, 0]).sum() + ((weights[order] - filled) * costs[order, 1]).sum()
-    return float(max(total, 0.0) ** (1 / p))
+    return unit * float(max(total, 0.0) ** (1 / p))

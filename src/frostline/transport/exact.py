@@ -49,9 +49,12 @@ def exact(
     cost = chords(left, right)
     if metric == "geodesic":
         cost = 2 * np.arcsin(np.minimum(1.0, cost / 2))
-    plan = ot.emd(*shares, cost**p, numItermax=10_000_000)
+    # In units of the largest cost: for large p its power under- or overflows.
+    unit = float(cost.max()) or 1.0
+    powers = (cost / unit) ** p
+    plan = ot.emd(*shares, powers, numItermax=10_000_000)
     # The plan's own cost, summed here: POT's value may come out as −1e-17 near zero.
-    return float((np.asarray(plan) * cost**p).sum() ** (1 / p))
+    return unit * float((np.asarray(plan) * powers).sum() ** (1 / p))
 
 
 def chords(x: np.ndarray, y: np.ndarray) -> np.ndarray:

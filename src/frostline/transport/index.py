@@ -24,4 +24,11 @@ def index_coupling(x: Array, y: Array, *, p: float = 2.0, weights: Array | None 
         torch.full((n,), 1 / n, dtype=torch.float64) if weights is None else torch.from_numpy(as_weights(weights, n))
     )
     chords = torch.linalg.vector_norm(left - right.to(left), dim=-1)
-    return ((shares.to(left) * chords**p).sum(-1) ** (1 / p)).cpu().numpy()
+    return power_mean(chords.cpu().numpy(), shares.cpu().numpy(), p)
+
+
+def power_mean(costs: np.ndarray, weights: np.ndarray, p: float) -> np.ndarray:
+    """(Σ w c^p)^{1/p} over the last axis, in units of the largest cost: c^p alone under- or overflows for large p."""
+    largest = costs.max(-1)
+    unit = np.where(largest > 0, largest, 1.0)
+    return np.asarray(unit * (weights * (costs / unit[..., None]) ** p).sum(-1) ** (1 / p) * (largest > 0))
