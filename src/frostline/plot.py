@@ -179,8 +179,8 @@ def trajectory_html(run: Trajectory) -> str:
     """What a notebook shows for a run: its status in words and its tokens as a picture."""
     text = f"<p><b>{html.escape(repr(run))}</b><br>{html.escape(run.message)}</p>"
     try:
-        text += f"<p>{html.escape(run.regime.describe())}</p>"
         figure = tokens(run)[0].figure
+        text += f"<p>{html.escape(run.regime.describe())}</p>"
     except FrostlineError as error:
         return f"{text}<p>{html.escape(str(error))}</p>"
     buffer = io.BytesIO()

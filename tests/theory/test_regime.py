@@ -99,6 +99,13 @@ def test_weights_count_as_fewer_tokens(tokens):
     assert fl.regime(head(), tokens, weights=weights)["freezing"].threshold == pytest.approx(freezing(10, 3), rel=0.01)
 
 
+def test_a_dominant_plane_that_rests_under_V(tokens):
+    plane = fl.regime(head(B=(1.0, 1.0, 0.3)), tokens, until=8.0)
+    assert plane["before the terminal phase"].verdict == "yes" and plane.verdict == "yes"
+    leaving = fl.regime(head(B=(1.0, 1.0, 0.1), V=np.diag([1.0, 1.0, 2.0])), tokens, until=8.0)
+    assert leaving["before the terminal phase"].verdict == "unknown"
+
+
 def test_tokens_without_mass_are_not_there(tokens):
     weights = np.where(tokens[:, 0] > 0.95, 1.0, 0.0)
     assert fl.regime(head(), tokens, weights=weights / weights.sum())["full support"].verdict == "no"

@@ -90,6 +90,8 @@ class Bound:
         words = [f"M = {self.M:.3g}, C = {self.C:.3g}, c = {self.c:.3g}: {ORIGINS[self.origin]}."]
         if not np.isfinite(self.C):
             words.append("B is rank-deficient, so the flow has no finite expansion rate and (11) says nothing.")
+        elif self.C == 0:
+            words.append(f"Nothing expands: at β = {b:g} it falls to {self.M * self.amplitude(b):.3g} and stays there.")
         elif self.empty(b):
             words.append(f"At β = {b:g} the right-hand side never falls below 2: numerically empty.")
         elif not self.best_time(b) > 0:

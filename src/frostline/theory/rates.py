@@ -41,6 +41,8 @@ class Rates:
 
     def describe(self) -> str:
         """In words."""
+        if not np.isfinite(self.token_in_clock):
+            return "Nothing lies below the leading eigenvalue: tokens are at their limits from the start, and W is 0."
         rate, how = (self.guaranteed, "at least like") if self.exact is None else (self.exact, "like")
         power = f" (times t^(1/{self.p:g}))" if self.factor_in_time else ""
         words = f"At zero temperature W{self.p:g} falls {how} e^(−{rate:.4g} t){power} in the end"

@@ -303,6 +303,8 @@ def _terminal(
 ) -> Check:
     """The theorem is silent once the clusters have left for V's own eigenvectors (THEORY section 9)."""
     name = "before the terminal phase"
+    if found.kind == "subspace" and _rests(head, found):
+        return Check(name, "yes", None, None, "The dominant eigenspace rests under V: no terminal phase is expected.")
     if found.kind != "points":
         return Check(name, "unknown", None, None, "The terminal phase is predicted for a limit of two points only.")
     try:
@@ -325,4 +327,18 @@ def _terminal(
         fate.hand_over,
         f"The run ends {words} the hand-over to the terminal phase, at about t = {fate.hand_over:.3g} (eq. 13), after "
         "which the theorem is silent.",
+    )
+
+
+def _rests(head: Attention, found: Limit) -> bool:
+    """Whether V is λ times the identity on E, grows nothing faster beside it, and E attends to itself."""
+    B, V, _, _ = head.matrices
+    E = as_float64(found.basis)
+    level, size = float(np.trace(E @ V @ E.T)) / len(E), float(np.linalg.norm(V, 2))
+    logits = E @ B @ E.T
+    return bool(
+        np.linalg.norm(V @ E.T - level * E.T, 2) <= 1e-6 * size
+        and np.linalg.eigvals(V).real.max() - level <= 1e-6 * size
+        and level > 0
+        and np.linalg.eigvalsh((logits + logits.T) / 2)[0] > 0
     )
