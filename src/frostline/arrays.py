@@ -118,6 +118,14 @@ def as_positive(value: Any, name: str) -> float:
     return number
 
 
+def as_order(value: Any) -> float:
+    """p of W_p: a finite number ≥ 1."""
+    number = as_number(value, "p")
+    if not (1 <= number < math.inf):
+        raise BadParameter(f"p is {number:g}; the order of a Wasserstein distance is finite and ≥ 1.")
+    return number
+
+
 def as_float64(array: Array) -> np.ndarray:
     """Tensor or array as float64 numpy: the theory is always evaluated in double precision on the CPU."""
     if isinstance(array, Tensor):

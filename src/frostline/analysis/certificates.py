@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from frostline.analysis.replaying import Node, one_run, replay, shares, velocity
-from frostline.arrays import as_float64, as_number
+from frostline.arrays import as_float64, as_order
 from frostline.attention import is_plain
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun
@@ -95,8 +95,7 @@ def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Ce
     True
     """
     one_run(run, "certificate")
-    if not (1 <= as_number(p, "p") < np.inf):
-        raise BadParameter(f"p is {p}; the order of a Wasserstein distance is finite and ≥ 1.")
+    p = as_order(p)
     if len(run.layers) > 1 or not is_plain(run.layers[0]):
         raise BadParameter(
             "certificate covers one layer with one head and no key bias, where the zero-temperature flow has the form "
@@ -130,7 +129,7 @@ def _kept(run: Trajectory, size: float) -> list[Node]:
     if run.times[0] == 0 and not np.abs(frames[0] - start).max() < STRAY:
         raise BadRun("the tokens kept at t = 0 are not those the run started from; it was changed.")
     if run.times[0] > 0:
-        frames = [as_float64(run.initial), *frames]
+        frames = [start, *frames]
     times = np.unique(np.concatenate([[0.0], run.times]))
     gap = float(np.diff(times).max()) if len(times) > 1 else 0.0
     if gap * size > LONGEST_GAP:
@@ -195,7 +194,8 @@ class _Walk:
             rise = arc.acceleration + arc.speed * steepness
             piece = arc.h / PIECES
             found = PAD * (piece * (sizes[1:] + sizes[:-1]) / 2 + rise * piece**2 / 4)
-            self.worst = max(self.worst, float((np.maximum(sizes[1:], sizes[:-1]) + rise * piece / 2).max()))
+            highest = np.maximum(sizes[1:], sizes[:-1]) + rise * piece / 2
+            self.worst = max(self.worst, float(np.where(np.isfinite(highest), highest, np.inf).max()))
         return np.where(np.isfinite(found), found, np.inf)
 
 
@@ -275,7 +275,7 @@ def _closed(run: Trajectory, p: float, angles: np.ndarray, strays: np.ndarray, d
 
     return Certificate(
         target="limit" if to_limit else "zero-temperature path",
-        p=float(p),
+        p=p,
         times=run.times,
         values=PAD * total(own + rest),
         temperature=total(own),

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from frostline.analysis.replaying import one_run, replay, shares
-from frostline.arrays import as_number
+from frostline.arrays import as_order
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun, NoLimit
 from frostline.sphere import unit_rows
@@ -42,8 +42,7 @@ class Curve:
 def distance_curve(run: Trajectory, *, p: float = 2.0, verb: str = "distance_curve") -> Curve:
     """Replay the run and measure it at every step (at about 400 of them, in a long run); ``verb`` is for refusals."""
     one_run(run, verb)
-    if not (1 <= as_number(p, "p") < np.inf):
-        raise BadParameter(f"p is {p}; the order of a Wasserstein distance is finite and ≥ 1.")
+    p = as_order(p)
     layers = [list(layer) for layer in run.layers]
     if len(layers) > 1:
         raise BadParameter(f"{verb} takes a run of one layer; a stack of {len(layers)} has no single limit.")
@@ -66,7 +65,7 @@ def distance_curve(run: Trajectory, *, p: float = 2.0, verb: str = "distance_cur
             )
             due = node.time + last / POINTS * (1 - 1e-9)
     columns = np.array(rows).T
-    return Curve(float(p), measure.method, *columns)
+    return Curve(p, measure.method, *columns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,12 +26,10 @@ def theory(
     Example: frostline theory examples/two_clusters.toml --beta 1000
     """
     from frostline import spec as specs
-    from frostline.errors import BadParameter
+    from frostline.arrays import as_order
 
-    if not 1 <= p < math.inf:
-        raise BadParameter(f"--p is {p:g}; the order of a Wasserstein distance is finite and ≥ 1.")
     overrides = {"tokens": tokens, "dimension": dimension, "beta": beta, "until": until, "seed": seed}
-    facts = predict(specs.read(spec, overrides), p)
+    facts = predict(specs.read(spec, overrides), as_order(p))
     if json:
         options.print_json(facts)
     else:

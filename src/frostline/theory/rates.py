@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frostline.arrays import as_number
+from frostline.arrays import as_order
 from frostline.attention import Attention, Heads, as_one_layer, is_plain
 from frostline.errors import BadParameter, NoLimit
 from frostline.sphere import row_norms
@@ -61,8 +61,7 @@ def rates(heads: Heads, *, p: float = 2.0) -> Rates:
     >>> r.in_clock, r.guaranteed, r.exact
     (0.25, 0.25, 0.5)
     """
-    if not (1 <= as_number(p, "p") < np.inf):
-        raise BadParameter(f"p is {p}; the order of a Wasserstein distance is finite and ≥ 1.")
+    p = as_order(p)
     layer = as_one_layer(heads, "rates")
     if not is_plain(layer):
         raise BadParameter("several heads or a key bias have no spectrum that gives rates; measure them from a run.")
@@ -79,7 +78,7 @@ def rates(heads: Heads, *, p: float = 2.0) -> Rates:
     in_clock = found.gap * factor
     ends = _ends(head, found, p)
     return Rates(
-        p=float(p),
+        p=p,
         token_in_clock=found.gap,
         in_clock=in_clock,
         logarithm=found.dimension == p,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from frostline.arrays import Array, as_float64, as_number
+from frostline.arrays import Array, as_float64, as_order
 from frostline.errors import BadArray, BadParameter
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens
@@ -29,8 +29,7 @@ def exact(
     left, right = (as_float64(as_tokens(cloud, name)[0]) for cloud, name in ((x, "x"), (y, "y")))
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
         raise BadArray(f"x has shape {left.shape}, y {right.shape}; two clouds (n, d) and (m, d) are needed.")
-    if not (1 <= as_number(p, "p") < np.inf):
-        raise BadParameter(f"p is {p}; the order of a Wasserstein distance is finite and ≥ 1.")
+    p = as_order(p)
     if metric not in METRICS:
         raise BadParameter(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}.")
     needed = 8 * len(left) * len(right)
