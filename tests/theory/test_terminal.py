@@ -63,6 +63,15 @@ def test_a_centre_that_does_not_rest_drifts_to_the_leading_vector_of_V():
     assert np.allclose(np.abs(found.goes_to), [0.967, 0.254, 0.006], atol=1e-3)
 
 
+def test_float32_heads():
+    coupled = np.array([[1, 0.3, 0.1], [0.3, 0.8, 0.2], [0.1, 0.2, 0.6]], dtype=np.float32)
+    V = (np.diag([1, 0.4, 0.1]) @ np.linalg.inv(coupled)).astype(np.float32)
+    found = fl.terminal(
+        fl.Attention.from_matrices(coupled, V, 100.0), fl.sample.uniform(50, 3, seed=0).astype(np.float32)
+    )
+    assert np.allclose(np.abs(found.goes_to), [0.967, 0.254, 0.006], atol=1e-3)
+
+
 def test_hand_over_grows_with_log_beta_as_eq_13_says():
     """Three more per factor of ten in β for g_A = 0.6, g_V = 1: ½ log 10 (1/0.6 + 1)."""
     times = [hand_over_time(beta, 0.6, 1.0, 0.01) for beta in (10.0, 100.0, 1000.0)]

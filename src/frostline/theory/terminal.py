@@ -144,7 +144,8 @@ def _centre(head: Attention, centre: Array | None) -> np.ndarray:
             f"the limit is of kind {found.kind} and dimension {found.dimension}: there are no two points where "
             "clusters would sit; terminal(head, centre=…) speaks about one you name."
         )
-    return np.asarray(found.basis, dtype=np.float64)[0]
+    # A float32 head gives its basis in float32: a unit vector to 1e-7 only.
+    return unit_rows(as_float64(found.basis)[0])
 
 
 def _linearised(z: np.ndarray, V: np.ndarray) -> np.ndarray:
