@@ -30,6 +30,7 @@ _HOMES = {
     "laplace": "frostline.analysis.laplace",
     "laplace_growth": "frostline.analysis.laplace",
     "fit": "frostline.analysis.fits",
+    "wasserstein": "frostline.transport.solve",
     "load_run": "frostline.store",
 }
 _MODULES = {
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from frostline.theory.rates import rates
     from frostline.theory.regime import regime
     from frostline.theory.terminal import terminal
+    from frostline.transport.solve import wasserstein
 
 
 def __getattr__(name: str) -> Any:

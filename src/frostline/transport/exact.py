@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from frostline.arrays import Array, as_float64, as_order
-from frostline.errors import BadArray, BadParameter
-from frostline.sample import as_weights
-from frostline.sphere import as_tokens
+from frostline.arrays import Array
+from frostline.errors import BadParameter
+from frostline.transport.couplings import Coupling
+from frostline.transport.problem import Problem
 
-METRICS = ("euclidean", "geodesic")
 BUDGET = 2**30
 """Bytes the cost matrix may take; the solver needs about four times as much beside it."""
 
@@ -26,38 +25,26 @@ def exact(
     >>> round(exact([[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]), 12)
     0.0
     """
-    left, right = (as_float64(as_tokens(cloud, name)[0]) for cloud, name in ((x, "x"), (y, "y")))
-    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
-        raise BadArray(f"x has shape {left.shape}, y {right.shape}; two clouds (n, d) and (m, d) are needed.")
-    p = as_order(p)
-    if metric not in METRICS:
-        raise BadParameter(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}.")
-    needed = 8 * len(left) * len(right)
+    return simplex(Problem.of(x, y, p, x_weights, y_weights, metric))[0]
+
+
+def simplex(problem: Problem) -> tuple[float, Coupling]:
+    """The distance and an optimal coupling."""
+    needed = 8 * len(problem.x) * len(problem.y)
     if needed > BUDGET:
         raise BadParameter(
-            f"exact transport of {len(left)} against {len(right)} tokens needs {needed / 2**30:.3g} GiB for its costs "
-            f"alone, more than {BUDGET / 2**30:g}; take fewer tokens, or a bound such as index_coupling."
+            f"exact transport of {len(problem.x)} against {len(problem.y)} points needs {needed / 2**30:.3g} GiB for "
+            f"its costs alone, more than {BUDGET / 2**30:g}; take fewer points, or method='bracket'."
         )
     # POT takes seconds to import: only those who ask for exact transport pay for it.
     import ot
 
-    shares = [
-        np.full(len(cloud), 1 / len(cloud)) if given is None else as_weights(given, len(cloud))
-        for cloud, given in ((left, x_weights), (right, y_weights))
-    ]
-    cost = chords(left, right)
-    if metric == "geodesic":
-        cost = 2 * np.arcsin(np.minimum(1.0, cost / 2))
+    cost = problem.matrix()
     # In units of the largest cost: for large p its power under- or overflows.
     unit = float(cost.max()) or 1.0
-    powers = (cost / unit) ** p
-    plan = ot.emd(*shares, powers, numItermax=10_000_000)
+    powers = (cost / unit) ** problem.p
+    plan = np.asarray(ot.emd(problem.a, problem.b, powers, numItermax=10_000_000))
+    rows, columns = np.nonzero(plan)
+    mass = plan[rows, columns]
     # The plan's own cost, summed here: POT's value may come out as −1e-17 near zero.
-    return unit * float((np.asarray(plan) * powers).sum() ** (1 / p))
-
-
-def chords(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """|x_i − y_j|, from differences: accurate near zero, where 2 − 2⟨x,y⟩ is not."""
-    from scipy.spatial.distance import cdist
-
-    return np.asarray(cdist(x, y))
+    return unit * float((mass * powers[rows, columns]).sum() ** (1 / problem.p)), Coupling(rows, columns, mass)

@@ -1,0 +1,148 @@
+"""bracket: two-sided bounds of W_p for clouds of any size, in memory O(n).
+
+Below: dual potentials. Both clouds are summarised by the cells of a tree, the small problem is solved exactly, and its
+potential is carried over to all points by c-transforms, which are exact: any g and its transform f are feasible, so
+Σ a f + Σ b g ≤ W_p^p whatever came before. Above: a coupling. The c-transform also says where each x wants to go;
+halving that picture and y along the same axes, and solving the small groups exactly, gives a coupling near the optimal
+one. Finer cells, and groups formed anew, tighten both sides.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.transport.couplings import Coupling, cost, halved, improved, solved
+from frostline.transport.problem import Problem
+from frostline.transport.trees import Tree
+
+CELLS = (512, 2048, 4096)
+"""Cells of the summaries, tried in turn; the last one's costs take 128 MiB."""
+ROUNDS = 3
+"""Regroupings after each coupling."""
+ROUNDING = 1e-12
+"""Relative room for the rounding of sums and of costs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bracket:
+    lower: float
+    upper: float
+    coupling: Coupling
+    why: str
+
+
+def bracket(
+    problem: Problem, *, tolerance: float, seconds: float, start: Coupling | None = None, seed: int = 0
+) -> Bracket:
+    """Tighten until upper − lower ≤ tolerance·upper, or the time is over, or the finest summary has been used."""
+    return _Search(problem, tolerance, seconds, start, np.random.default_rng(seed)).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        problem: Problem,
+        tolerance: float,
+        seconds: float,
+        start: Coupling | None,
+        rng: np.random.Generator,
+    ):
+        self.problem, self.tolerance, self.rng = problem, tolerance, rng
+        self.deadline = time.monotonic() + seconds
+        self.lower, self.upper, self.coupling = _means_apart(problem), np.inf, start
+        if start is not None:
+            self.upper = cost(problem, start)
+
+    def run(self) -> Bracket:
+        trees = Tree.of(self.problem.x), Tree.of(self.problem.y)
+        why = "the finest summary was used"
+        for cells in CELLS:
+            self._round(trees, cells)
+            if self.upper - self.lower <= self.tolerance * self.upper:
+                why = "the tolerance was met"
+                break
+            if self._late():
+                why = "the time was over"
+                break
+            if cells >= max(len(self.problem.x), len(self.problem.y)):
+                break
+        assert self.coupling is not None
+        # A bracket is a guarantee: rounding may not turn it around.
+        lower = max(0.0, self.lower * (1 - ROUNDING) - ROUNDING * self.upper)
+        return Bracket(min(lower, self.upper), self.upper * (1 + ROUNDING), self.coupling, why)
+
+    def _round(self, trees: tuple[Tree, Tree], cells: int) -> None:
+        """One summary: a better lower bound, a better coupling."""
+        x_tree, y_tree = trees
+        p, geodesic = self.problem.p, self.problem.geodesic
+        coarse, u, whole = self._summary(trees, cells)
+        if whole is not None:
+            self._above(whole)
+        g, _ = Tree.of(coarse).transform(self.problem.y, u, p, geodesic)
+        f, goal = y_tree.transform(self.problem.x, g, p, geodesic)
+        self._below(f, g)
+        if not self._late():
+            self._below(f, x_tree.transform(self.problem.y, f, p, geodesic)[0])
+        if whole is not None:
+            return
+        made = solved(self.problem, halved(self.problem.y[goal], self.problem.a, self.problem.y, self.problem.b))
+        self._above(made)
+        for _ in range(ROUNDS):
+            if self._late() or self.upper - self.lower <= self.tolerance * self.upper:
+                return
+            assert self.coupling is not None
+            self._above(improved(self.problem, self.coupling, self.rng))
+
+    def _summary(self, trees: tuple[Tree, Tree], cells: int) -> tuple[np.ndarray, np.ndarray, Coupling | None]:
+        """Centres of x's cells and their potentials, from exact transport between the cells of both clouds.
+
+        When every cell is a point, the optimal coupling as well: then the summary is the problem.
+        """
+        import ot
+
+        level = int(np.log2(cells))
+        (x, a), (y, b) = (
+            _cells(tree, masses, level) for tree, masses in zip(trees, (self.problem.a, self.problem.b), strict=True)
+        )
+        small = Problem(x, y, a, b, self.problem.p, self.problem.metric, np.arange(len(x)), np.arange(len(y)))
+        costs = small.matrix()
+        unit = float(costs.max()) or 1.0
+        plan, log = ot.emd(a / a.sum(), b / b.sum(), (costs / unit) ** self.problem.p, numItermax=10_000_000, log=True)
+        whole = None
+        if len(x) == len(self.problem.x) and len(y) == len(self.problem.y):
+            rows, columns = np.nonzero(np.asarray(plan))
+            mass = np.asarray(plan)[rows, columns]
+            whole = Coupling(trees[0].order[rows], trees[1].order[columns], mass)
+        return x, np.asarray(log["u"]) * unit**self.problem.p, whole
+
+    def _below(self, f: np.ndarray, g: np.ndarray) -> None:
+        total = float(self.problem.a @ f + self.problem.b @ g)
+        self.lower = max(self.lower, max(total, 0.0) ** (1 / self.problem.p))
+
+    def _above(self, found: Coupling) -> None:
+        value = cost(self.problem, found)
+        if value < self.upper:
+            self.upper, self.coupling = value, found
+
+    def _late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+
+def _cells(tree: Tree, masses: np.ndarray, level: int) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k"]]:
+    """Centre and mass of each cell; a tree with smaller cells than asked for gives its leaves, then single points."""
+    if 2**level >= len(tree.points):
+        return tree.points, masses[tree.order]
+    start, stop = tree.cells(level)
+    weights = masses[tree.order]
+    sums = np.concatenate([np.zeros((1, tree.points.shape[1])), np.cumsum(weights[:, None] * tree.points, axis=0)])
+    total = np.concatenate([[0.0], np.cumsum(weights)])
+    mass = total[stop] - total[start]
+    there = mass > 0
+    return (sums[stop] - sums[start])[there] / mass[there, None], mass[there]
+
+
+def _means_apart(problem: Problem) -> float:
+    """W_p ≥ W_1 ≥ |mean of x − mean of y|, and angles are longer than chords."""
+    return float(np.linalg.norm(problem.a @ problem.x - problem.b @ problem.y))

@@ -1,0 +1,35 @@
+"""Distance: what a distance between two clouds is known to be, and how it is known."""
+
+from dataclasses import dataclass
+
+from frostline.transport.couplings import Coupling
+
+
+@dataclass(frozen=True, eq=False)
+class Distance:
+    """W_p between two discrete measures lies in [lower, upper], guaranteed; ``value`` is the best single number.
+
+    method   atoms | circle | exact | bracket;  why: the reason for the method, and what ended it
+    plan     (rows, columns, mass) of a coupling that costs ``upper``, when asked for and where there is one: indices
+             into the points given (of repeated points, the first)
+    """
+
+    value: float
+    lower: float
+    upper: float
+    p: float
+    metric: str
+    method: str
+    why: str
+    plan: Coupling | None = None
+
+    @property
+    def width(self) -> float:
+        """(upper − lower)/upper, the relative uncertainty; 0 when both are 0."""
+        return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
+
+    def __repr__(self) -> str:
+        sure = (
+            f"{self.value:.6g}" if self.width < 1e-9 else f"{self.value:.6g}, in [{self.lower:.6g}, {self.upper:.6g}]"
+        )
+        return f"Distance(W{self.p:g} = {sure}; {self.method}: {self.why})"

@@ -1,0 +1,110 @@
+"""Two discrete measures to compare: checked, in float64, without massless points and with repeated points merged."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.spatial.distance import cdist
+
+from frostline.arrays import Array, as_float64, as_order, as_tensor
+from frostline.errors import BadArray, BadParameter, BadWeights, OffSphere
+from frostline.sphere import OFF_SPHERE
+
+METRICS = ("euclidean", "geodesic")
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Σ a_i δ_{x_i} against Σ b_j δ_{y_j}, cost c(x, y)^p with c the chord (euclidean) or the angle (geodesic).
+
+    ``x_of`` and ``y_of`` say to which row of x and y each of the points given belongs.
+    """
+
+    x: Float[np.ndarray, "n d"]
+    y: Float[np.ndarray, "m d"]
+    a: Float[np.ndarray, "n"]
+    b: Float[np.ndarray, "m"]
+    p: float
+    metric: str
+    x_of: np.ndarray
+    y_of: np.ndarray
+    by_index: np.ndarray | None = None
+    """The masses of the points given, when those of x and y agree one by one: then x_i ↔ y_i is a coupling."""
+
+    @classmethod
+    def of(
+        cls, x: Array, y: Array, p: float, x_weights: Array | None, y_weights: Array | None, metric: str
+    ) -> "Problem":
+        if metric not in METRICS:
+            raise BadParameter(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}.")
+        left, right = _points(x, "x", metric), _points(y, "y", metric)
+        if left.shape[1] != right.shape[1]:
+            raise BadArray(f"x has dimension {left.shape[1]}, y {right.shape[1]}; they must agree.")
+        a, b = _masses(x_weights, len(left), "x_weights"), _masses(y_weights, len(right), "y_weights")
+        if not abs(a.sum() - b.sum()) <= 1e-6 * max(a.sum(), b.sum()):
+            raise BadWeights(
+                f"x_weights sum to {a.sum():.9g}, y_weights to {b.sum():.9g}: they differ by "
+                f"{abs(a.sum() - b.sum()):.3g}; mass can only be moved, not made."
+            )
+        places, masses, owners = zip(_merged(left, a / a.sum()), _merged(right, b / b.sum()), strict=True)
+        paired = a / a.sum() if len(a) == len(b) and np.allclose(a / a.sum(), b / b.sum(), rtol=1e-12, atol=0) else None
+        return cls(places[0], places[1], masses[0], masses[1], as_order(p), metric, owners[0], owners[1], paired)
+
+    @property
+    def geodesic(self) -> bool:
+        return self.metric == "geodesic"
+
+    def distances(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """c(x_i, y_i), pair by pair."""
+        return self._measured(np.linalg.norm(x - y, axis=-1))
+
+    def matrix(self) -> Float[np.ndarray, "n m"]:
+        """c(x_i, y_j), all pairs. From differences: near zero 2 − 2⟨x,y⟩ has no digits left."""
+        return self._measured(np.asarray(cdist(self.x, self.y)))
+
+    def _measured(self, chords: np.ndarray) -> np.ndarray:
+        return 2 * np.arcsin(np.minimum(1.0, chords / 2)) if self.geodesic else chords
+
+
+def _points(points: Array, name: str, metric: str) -> np.ndarray:
+    tensor, kind = as_tensor(points, name)
+    if tensor.ndim != 2 or 0 in tensor.shape:
+        raise BadArray(f"{name} has shape {tuple(tensor.shape)}; a cloud (n, d) of one or more points is needed.")
+    found = as_float64(tensor)
+    if metric == "geodesic":
+        size = np.linalg.norm(found, axis=1)
+        off = float(np.abs(size - 1).max())
+        if not off <= OFF_SPHERE[kind.dtype]:
+            raise OffSphere(
+                f"{name} has points off the unit sphere, by up to {off:.3g}, where angles have no meaning; normalise "
+                "them, or take metric='euclidean'."
+            )
+        found = found / size[:, None]
+    return found
+
+
+def _masses(weights: Array | None, n: int, name: str) -> np.ndarray:
+    if weights is None:
+        return np.full(n, 1 / n)
+    found = as_float64(as_tensor(weights, name)[0])
+    if found.shape != (n,):
+        raise BadWeights(f"{name} has shape {found.shape}; {n} points need ({n},).")
+    if not (found >= 0).all() or not found.sum() > 0:
+        raise BadWeights(
+            f"{name} must be ≥ 0 and not all zero; the least is {found.min():.3g}, the sum {found.sum():.3g}."
+        )
+    return found
+
+
+def _merged(points: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Equal points become one; massless ones go. Which row each point given has become (−1: none)."""
+    there = masses > 0
+    order = np.lexsort(points[there].T)
+    rows = points[there][order]
+    new = np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])
+    number = np.cumsum(new) - 1
+    owner = np.full(len(points), -1)
+    inside = np.empty(len(order), dtype=np.int64)
+    inside[order] = number
+    owner[there] = inside
+    return rows[new], np.bincount(number, weights=masses[there][order]), owner

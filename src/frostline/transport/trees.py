@@ -1,0 +1,159 @@
+"""A balanced tree over a cloud, and the c-transform it makes cheap: min_y c(x, y) − g(y) over all y, exactly.
+
+Branches whose box is too far for their largest g are left out, so a query costs about log n where potentials are
+smooth.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numba import njit, prange
+
+LEAF = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Points in the order of the leaves of a perfect binary tree; node k has the children 2k + 1 and 2k + 2.
+
+    order (n,)  which point stands where; points (n, d) in that order; low, high (nodes, d) the boxes; start, stop
+    (nodes,) the stretch of points each node holds.
+    """
+
+    order: Int[np.ndarray, "n"]
+    points: Float[np.ndarray, "n d"]
+    low: Float[np.ndarray, "nodes d"]
+    high: Float[np.ndarray, "nodes d"]
+    start: Int[np.ndarray, "nodes"]
+    stop: Int[np.ndarray, "nodes"]
+
+    @property
+    def levels(self) -> int:
+        return (len(self.start) + 1).bit_length() - 2
+
+    @classmethod
+    def of(cls, points: Float[np.ndarray, "n d"], *, leaf: int = LEAF) -> "Tree":
+        levels = max(0, int(np.ceil(np.log2(max(1.0, len(points) / leaf)))))
+        order, low, high, start, stop = _build(np.ascontiguousarray(points), levels)
+        return cls(order, np.ascontiguousarray(points[order]), low, high, start, stop)
+
+    def cells(self, level: int) -> tuple[Int[np.ndarray, "k"], Int[np.ndarray, "k"]]:
+        """Start and stop of the nodes at this level: 2^level stretches of ``order``."""
+        first = 2 ** min(level, self.levels) - 1
+        return self.start[first : 2 * first + 1], self.stop[first : 2 * first + 1]
+
+    def transform(
+        self, x: Float[np.ndarray, "m d"], g: Float[np.ndarray, "n"], p: float, geodesic: bool
+    ) -> tuple[Float[np.ndarray, "m"], Int[np.ndarray, "m"]]:
+        """min over the points of c(x, y)^p − g(y), and which point attains it; ``g`` in the points' own order."""
+        potential = np.ascontiguousarray(g[self.order])
+        top = _tops(potential, self.start, self.stop, self.levels)
+        values, places = _transform(
+            np.ascontiguousarray(x),
+            self.points,
+            potential,
+            self.low,
+            self.high,
+            top,
+            self.start,
+            self.stop,
+            float(p),
+            bool(geodesic),
+        )
+        return values, self.order[places]
+
+
+@njit(cache=True)
+def _build(points, levels):  # type: ignore[no-untyped-def]
+    n, d = points.shape
+    nodes = 2 ** (levels + 1) - 1
+    order = np.arange(n)
+    start, stop = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    low, high = np.empty((nodes, d)), np.empty((nodes, d))
+    stop[0] = n
+    for node in range(nodes):
+        a, b = start[node], stop[node]
+        for k in range(d):
+            low[node, k], high[node, k] = np.inf, -np.inf
+        for i in range(a, b):
+            for k in range(d):
+                value = points[order[i], k]
+                low[node, k] = min(low[node, k], value)
+                high[node, k] = max(high[node, k], value)
+        if 2 * node + 2 < nodes:
+            axis, widest = 0, -1.0
+            for k in range(d):
+                if high[node, k] - low[node, k] > widest:
+                    axis, widest = k, high[node, k] - low[node, k]
+            part = order[a:b].copy()
+            keys = np.empty(b - a)
+            for i in range(b - a):
+                keys[i] = points[part[i], axis]
+            order[a:b] = part[np.argsort(keys, kind="mergesort")]
+            middle = (a + b) // 2
+            start[2 * node + 1], stop[2 * node + 1] = a, middle
+            start[2 * node + 2], stop[2 * node + 2] = middle, b
+    return order, low, high, start, stop
+
+
+@njit(cache=True)
+def _tops(g, start, stop, levels):  # type: ignore[no-untyped-def]
+    """The largest potential below each node."""
+    nodes = len(start)
+    top = np.full(nodes, -np.inf)
+    for node in range(nodes - 1, -1, -1):
+        if 2 * node + 2 < nodes:
+            top[node] = max(top[2 * node + 1], top[2 * node + 2])
+        else:
+            for i in range(start[node], stop[node]):
+                top[node] = max(top[node], g[i])
+    return top
+
+
+@njit(cache=True, inline="always")
+def _power(square, p, geodesic):  # type: ignore[no-untyped-def]
+    """c^p from the squared chord."""
+    if geodesic:
+        angle = 2 * np.arcsin(min(1.0, np.sqrt(square) / 2))
+        return angle * angle if p == 2 else angle**p
+    return square if p == 2 else np.sqrt(square) if p == 1 else square ** (p / 2)
+
+
+@njit(cache=True, parallel=True)
+def _transform(x, y, g, low, high, top, start, stop, p, geodesic):  # type: ignore[no-untyped-def]
+    m, d = x.shape
+    nodes = len(start)
+    values, places = np.empty(m), np.empty(m, np.int64)
+    for i in prange(m):
+        best, place = np.inf, 0
+        stack, bounds = np.empty(128, np.int64), np.empty(128)
+        stack[0], bounds[0], height = 0, -np.inf, 1
+        while height > 0:
+            height -= 1
+            node = stack[height]
+            if bounds[height] >= best:
+                continue
+            if 2 * node + 2 >= nodes:
+                for j in range(start[node], stop[node]):
+                    square = 0.0
+                    for k in range(d):
+                        square += (x[i, k] - y[j, k]) ** 2
+                    value = _power(square, p, geodesic) - g[j]
+                    if value < best:
+                        best, place = value, j
+                continue
+            left, right = 2 * node + 1, 2 * node + 2
+            a, b = 0.0, 0.0
+            for k in range(d):
+                a += max(low[left, k] - x[i, k], 0.0, x[i, k] - high[left, k]) ** 2
+                b += max(low[right, k] - x[i, k], 0.0, x[i, k] - high[right, k]) ** 2
+            near, far = _power(a, p, geodesic) - top[left], _power(b, p, geodesic) - top[right]
+            if near > far:
+                left, right, near, far = right, left, far, near
+            # The nearer branch is put on top, and looked at first.
+            stack[height], bounds[height] = right, far
+            stack[height + 1], bounds[height + 1] = left, near
+            height += 2
+        values[i], places[i] = best, place
+    return values, places
