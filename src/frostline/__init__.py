@@ -31,6 +31,7 @@ _HOMES = {
     "laplace_growth": "frostline.analysis.laplace",
     "fit": "frostline.analysis.fits",
     "wasserstein": "frostline.transport.solve",
+    "distance_curve": "frostline.analysis.curves",
     "load_run": "frostline.store",
 }
 _MODULES = {
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from frostline import errors, plot, sample, sphere
     from frostline.analysis.certificates import certificate
     from frostline.analysis.clusters import clusters
+    from frostline.analysis.curves import distance_curve
     from frostline.analysis.fits import fit
     from frostline.analysis.laplace import laplace, laplace_growth
     from frostline.analysis.phases import phases

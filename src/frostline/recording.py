@@ -14,7 +14,7 @@ import torch
 
 from frostline import __version__, plot, store
 from frostline import spec as specs
-from frostline.analysis.curves import Measure
+from frostline.analysis.curves import Measure, distance_curve
 from frostline.analysis.phases import FEWEST_TIMES, Phases, phases_of_curve
 from frostline.arrays import as_float64, as_positive, as_times
 from frostline.attention import Attention
@@ -26,6 +26,8 @@ from frostline.sphere import unit_rows
 from frostline.theory.limits import Limit, limit
 
 CURVE_POINTS = 400
+SECONDS_PER_TIME = 10.0
+"""A bracket of the distance at a kept time is not tightened for longer than this."""
 DEFAULT_FRAMES = 5
 
 
@@ -39,8 +41,17 @@ class Recording:
     fresh: bool
 
 
-def record(spec: specs.Spec, *, force: bool = False, report: Callable[[Progress], None] | None = None) -> Recording:
-    """Run ``spec`` into ``spec.out``; a finished run of the same spec is not run again, a killed one goes on."""
+def record(
+    spec: specs.Spec,
+    *,
+    force: bool = False,
+    report: Callable[[Progress], None] | None = None,
+    measured: Callable[[int, int], None] | None = None,
+) -> Recording:
+    """Run ``spec`` into ``spec.out``; a finished run of the same spec is not run again, a killed one goes on.
+
+    ``report`` is called after every step, ``measured(done, of)`` after the distance at each kept time.
+    """
     if spec.until is None:
         raise BadSpec("the spec has no until; say how long to simulate, for example until = 3.0.")
     out = Path(spec.out)
@@ -60,7 +71,7 @@ def record(spec: specs.Spec, *, force: bool = False, report: Callable[[Progress]
     initial, weights = specs.build_tokens(spec)
     x0 = _placed(initial, spec)
     with store.Partial(out, identity, force=force) as partial:
-        return _record(spec, partial, layers, x0, weights, stepper, saves, report)
+        return _record(spec, partial, layers, x0, weights, stepper, saves, report, measured)
 
 
 def _record(
@@ -72,6 +83,7 @@ def _record(
     stepper: Stepper,
     saves: np.ndarray,
     report: Callable[[Progress], None] | None,
+    measured: Callable[[int, int], None] | None,
 ) -> Recording:
     assert spec.until is not None
     started = time.time()
@@ -98,7 +110,8 @@ def _record(
         raise
     keeper.write_checkpoint()
     seen = phases_of_curve(*np.array(keeper.curve).T) if len(keeper.curve) >= FEWEST_TIMES else None
-    summary = _summary(run, target, keeper.curve, seen)
+    bounds = None if target.measure is None or not len(run.times) else _bounds(run, measured)
+    summary = _summary(run, target, keeper.curve, seen, bounds)
     arrays = {
         "times": torch.from_numpy(run.times),
         "tokens": torch.as_tensor(run.tokens).cpu(),
@@ -191,7 +204,13 @@ class _Keeper:
             self.curve.append((t, self.target.measure.distance(as_float64(tokens))))
 
 
-def _summary(run: Trajectory, target: Target, curve: list[tuple[float, float]], seen: Phases | None) -> dict[str, Any]:
+def _summary(
+    run: Trajectory,
+    target: Target,
+    curve: list[tuple[float, float]],
+    seen: Phases | None,
+    bounds: dict[str, Any] | None,
+) -> dict[str, Any]:
     found, measure = target.limit, target.measure
     last = unit_rows(as_float64(run.tokens[-1])) if len(run.times) else None
     values = [w for _, w in curve]
@@ -212,6 +231,7 @@ def _summary(run: Trajectory, target: Target, curve: list[tuple[float, float]], 
         "phases": None if seen is None else phase_facts(seen),
         "off_cluster": None if measure is None or last is None else int(measure.off_cluster(last).sum()),
         "mass_imbalance": None if measure is None or last is None else measure.imbalance(last),
+        "distance_at_times": bounds,
         "distance": {
             "what": f"W2 to the limit of the same tokens, {'exact' if exact else 'index coupling (an upper bound)'}",
             "exact": exact,
@@ -221,6 +241,18 @@ def _summary(run: Trajectory, target: Target, curve: list[tuple[float, float]], 
             "smallest": values[best] if values else None,
             "smallest_at": curve[best][0] if values else None,
         },
+    }
+
+
+def _bounds(run: Trajectory, measured: Callable[[int, int], None] | None) -> dict[str, Any]:
+    """W₂ at the kept times, with guaranteed bounds."""
+    found = distance_curve(run, seconds=SECONDS_PER_TIME, progress=measured)
+    return {
+        "times": found.times,
+        "value": found.values,
+        "lower": found.lower,
+        "upper": found.upper,
+        "method": list(found.methods),
     }
 
 

@@ -42,11 +42,9 @@ def test_two_atoms_by_sorting_are_exact(seed, p):
 
 def test_bad_calls_get_a_sentence(rng):
     x = fl.sample.uniform(5, 3, seed=rng)
-    with pytest.raises(BadArray, match="two clouds"):
+    with pytest.raises(BadArray, match="x has dimension 3, y 2"):
         exact(x, fl.sample.uniform(5, 2, seed=rng))
     with pytest.raises(BadParameter, match="metric 'cosine' is unknown"):
         exact(x, x, metric="cosine")
     with pytest.raises(BadParameter, match="p is 0"):
         exact(x, x, p=0)
-    with pytest.raises(BadParameter, match="GiB for its costs"):
-        exact(np.tile([[1.0, 0.0]], (20_000, 1)), np.tile([[1.0, 0.0]], (10_000, 1)))

@@ -1,18 +1,23 @@
 """How far a run is from its limit, over time: the curve that phases, fits and figures are made from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from frostline.analysis.replaying import one_run, replay, shares
-from frostline.arrays import as_order
+from frostline.arrays import Array, as_float64, as_order
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun, NoLimit
-from frostline.sphere import unit_rows
-from frostline.theory.limits import Limit, limit
+from frostline.sphere import as_tokens, unit_rows
+from frostline.theory.limits import Limit
+from frostline.theory.limits import limit as limit_of
 from frostline.transport.atoms import two_atoms
+from frostline.transport.couplings import Coupling
+from frostline.transport.distance import Distance
 from frostline.transport.index import index_coupling
+from frostline.transport.solve import wasserstein
 
 POINTS = 400
 """A curve has about this many points, however many steps the run took."""
@@ -39,7 +44,7 @@ class Curve:
     imbalance: Float[np.ndarray, "k"]
 
 
-def distance_curve(run: Trajectory, *, p: float = 2.0, verb: str = "distance_curve") -> Curve:
+def step_curve(run: Trajectory, *, p: float = 2.0, verb: str = "step_curve") -> Curve:
     """Replay the run and measure it at every step (at about 400 of them, in a long run); ``verb`` is for refusals."""
     one_run(run, verb)
     p = as_order(p)
@@ -49,7 +54,7 @@ def distance_curve(run: Trajectory, *, p: float = 2.0, verb: str = "distance_cur
     last = float(run.times[-1])
     if not last > 0:
         raise BadRun("the run kept only its start, t = 0; ask for later times with save_at.")
-    measure = Measure.of(limit(layers), next(replay(run)).tokens, shares(run), p)
+    measure = Measure.of(limit_of(layers), next(replay(run)).tokens, shares(run), p)
     rows, due = [], 0.0
     for node in replay(run, spacing=last / POINTS):
         if node.time >= due or node.time == last:
@@ -122,3 +127,91 @@ class Measure:
         places = unit_rows(np.unique(self.goal[self.defined].round(6), axis=0))
         nearest = np.array([(places @ token).max() for token in x])
         return self.defined & (nearest < np.cos(OFF_CLUSTER))
+
+
+@dataclass(frozen=True, eq=False)
+class DistanceCurve:
+    """W_p to the limit at each kept time of a run: the best value, and guaranteed bounds; all (k,).
+
+    ``methods`` says how each was found, ``left_out`` how many tokens have no limit and are not counted.
+    """
+
+    p: float
+    times: Float[np.ndarray, "k"]
+    values: Float[np.ndarray, "k"]
+    lower: Float[np.ndarray, "k"]
+    upper: Float[np.ndarray, "k"]
+    methods: tuple[str, ...]
+    left_out: int
+
+    def __repr__(self) -> str:
+        widest = float(((self.upper - self.lower) / np.where(self.upper > 0, self.upper, 1.0)).max())
+        return (
+            f"DistanceCurve(W{self.p:g} from {self.values[0]:.4g} to {self.values[-1]:.4g} at {len(self.times)} times, "
+            f"known to {100 * widest:.2g} %; {', '.join(sorted(set(self.methods)))})"
+        )
+
+
+def distance_curve(
+    run: Trajectory,
+    limit: Limit | Array | None = None,
+    *,
+    p: float = 2.0,
+    metric: str = "euclidean",
+    method: str = "auto",
+    tolerance: float | None = None,
+    seconds: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> DistanceCurve:
+    """W_p from a run to its limit at the times it kept, with bounds; the plan of one time starts the next.
+
+    ``limit`` is the run's own by default; another Limit, or tokens (n, d) to compare with, may be given. The other
+    options are those of ``wasserstein``, for each time; ``progress(done, of)`` is called after each.
+    """
+    one_run(run, "distance_curve")
+    start, mine = unit_rows(as_float64(run.initial)), shares(run)
+    target = _target(run, limit, start)
+    defined = np.isfinite(target).all(1)
+    if not (mine * defined if len(defined) == len(mine) else defined).any():
+        raise NoLimit("there is no limit to measure a distance to: no token has one.")
+    paired = len(target) == len(start)
+    weights = mine[defined] / mine[defined].sum() if paired else mine
+    goal_weights = weights if paired else np.full(int(defined.sum()), 1 / defined.sum())
+    found: list[Distance] = []
+    coupling: str | Coupling | None = "index" if paired else None
+    for number, frame in enumerate(run.tokens):
+        x = as_float64(frame)[defined] if paired else as_float64(frame)
+        one = wasserstein(
+            x,
+            target[defined],
+            p=p,
+            x_weights=weights,
+            y_weights=goal_weights,
+            metric=metric,
+            coupling=coupling,
+            method=method,
+            tolerance=tolerance,
+            seconds=seconds,
+            plan=True,
+        )
+        coupling = one.plan if one.plan is not None and one.method == "bracket" else coupling
+        found.append(one)
+        if progress is not None:
+            progress(number + 1, len(run.times))
+    return DistanceCurve(
+        p=found[0].p,
+        times=run.times,
+        values=np.array([one.value for one in found]),
+        lower=np.array([one.lower for one in found]),
+        upper=np.array([one.upper for one in found]),
+        methods=tuple(one.method for one in found),
+        left_out=int((~defined).sum()) if paired else 0,
+    )
+
+
+def _target(run: Trajectory, given: Limit | Array | None, start: np.ndarray) -> np.ndarray:
+    """Where the tokens should be: (n, d), NaN for those without a limit."""
+    if given is None or isinstance(given, Limit):
+        found = limit_of([list(layer) for layer in run.layers]) if given is None else given
+        return as_float64(found(start))
+    return unit_rows(as_float64(as_tokens(given, "limit")[0]))

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import ndimage
 
-from frostline.analysis.curves import Curve, distance_curve
+from frostline.analysis.curves import Curve, step_curve
 from frostline.arrays import Array, as_positive, as_tensor, as_times
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadRun
@@ -97,7 +97,7 @@ def phases(run: Trajectory, *, p: float = 2.0) -> Phases:
     >>> seen.plateau is not None, seen.terminal is None
     (True, True)
     """
-    curve = distance_curve(run, p=p, verb="phases")
+    curve = step_curve(run, p=p, verb="phases")
     if len(curve.times) < FEWEST_TIMES:
         raise BadRun(
             f"phases need at least {FEWEST_TIMES} steps, this run has {len(curve.times) - 1}; take a smaller step."

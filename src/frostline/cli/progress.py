@@ -3,12 +3,26 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 
+class Report:
+    """What a bar is told: call it with a ``Progress`` after every step, ``measured(done, of)`` after every distance."""
+
+    def __init__(self, update: Callable[..., None]):
+        self.update = update
+
+    def __call__(self, state: Any) -> None:
+        self.update(completed=state.time, total=state.until, where=f"step {state.steps}, t = {state.time:.4g}")
+
+    def measured(self, done: int, of: int) -> None:
+        self.update(description="measuring distances", completed=done, total=of, where=f"time {done} of {of}")
+
+
 @contextmanager
-def bar(title: str, *, shown: bool = True) -> Iterator[Callable[[Any], None] | None]:
-    """Yields a function that takes a ``Progress``."""
+def bar(title: str, *, shown: bool = True) -> Iterator[Report | None]:
+    """Yields what the work reports to; None when nothing is shown."""
     if not shown or not sys.stderr.isatty():
         yield None
         return
@@ -19,8 +33,4 @@ def bar(title: str, *, shown: bool = True) -> Iterator[Callable[[Any], None] | N
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
         task = progress.add_task(title, total=None, where="")
 
-        def report(state: Any) -> None:
-            where = f"step {state.steps}, t = {state.time:.4g}"
-            progress.update(task, completed=state.time, total=state.until, where=where)
-
-        yield report
+        yield Report(partial(progress.update, task))

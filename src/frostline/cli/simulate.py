@@ -63,7 +63,8 @@ def simulate(
     from frostline.cli.progress import bar
 
     with bar(f"simulating to t = {wanted.until}", shown=not quiet) as report:
-        done = record(wanted, force=force, report=report)
+        measured = None if report is None else report.measured
+        done = record(wanted, force=force, report=report, measured=measured)
     if json:
         options.print_json(
             done.summary
@@ -95,6 +96,13 @@ def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
             f"{distance['first']:.4g} at the start, smallest "
             f"{distance['smallest']:.4g} at t = {distance['smallest_at']:.4g}, {distance['last']:.4g} at the end."
         )
+    known = summary.get("distance_at_times")
+    if known is not None and len(known["times"]):
+        bounds = zip(known["lower"], known["upper"], strict=True)
+        widest = max((high - low) / high if high > 0 else 0.0 for low, high in bounds)
+        sure = "exactly" if widest < 1e-9 else f"to {100 * widest:.2g} % or better, guaranteed"
+        rows = ", ".join(f"{w:.4g} (t = {t:.4g})" for t, w in zip(known["times"], known["value"], strict=True))
+        say(f"W2 to the limit at the kept times, {sure}: {rows}.")
     if summary.get("phases"):
         for line in summary["phases"]["meaning"].splitlines():
             say(f"  {line}")

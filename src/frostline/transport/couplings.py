@@ -3,7 +3,7 @@
 A coupling is three arrays: which x, which y, how much mass. Memory is O(n); every step keeps both marginals.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -50,7 +50,8 @@ def halved(
 
 
 @njit(cache=True)
-def _cut(index, mass, start, stop, keys, half, out_index, out_mass, place):  # type: ignore[no-untyped-def]
+@no_type_check
+def _cut(index, mass, start, stop, keys, half, out_index, out_mass, place):
     """Write the pieces of one stretch, sorted by key and cut at ``half``, from ``place`` on; returns (middle, end)."""
     count = stop - start
     local = np.argsort(keys[:count], kind="mergesort")
@@ -77,7 +78,8 @@ def _cut(index, mass, start, stop, keys, half, out_index, out_mass, place):  # t
 
 
 @njit(cache=True)
-def _halve(x, a, y, b, levels):  # type: ignore[no-untyped-def]
+@no_type_check
+def _halve(x, a, y, b, levels):
     d = x.shape[1]
     ix, mx, iy, my = np.arange(len(x)), a.copy(), np.arange(len(y)), b.copy()
     ex, ey = np.array([0, len(x)]), np.array([0, len(y)])

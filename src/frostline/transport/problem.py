@@ -98,13 +98,19 @@ def _masses(weights: Array | None, n: int, name: str) -> np.ndarray:
 
 def _merged(points: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Equal points become one; massless ones go. Which row each point given has become (−1: none)."""
-    there = masses > 0
-    order = np.lexsort(points[there].T)
-    rows = points[there][order]
+    there = np.flatnonzero(masses > 0)
+    # Equal points have equal shadows on a line, so one sort brings them together.
+    order = there[np.argsort(points[there] @ _line(points.shape[1]))]
+    rows = points[order]
     new = np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])
-    number = np.cumsum(new) - 1
     owner = np.full(len(points), -1)
-    inside = np.empty(len(order), dtype=np.int64)
-    inside[order] = number
-    owner[there] = inside
-    return rows[new], np.bincount(number, weights=masses[there][order]), owner
+    if new.all() and len(there) == len(points):
+        return points, masses, np.arange(len(points))
+    number = np.cumsum(new) - 1
+    owner[order] = number
+    return rows[new], np.bincount(number, weights=masses[order]), owner
+
+
+def _line(d: int) -> np.ndarray:
+    """A direction in which different points of practice do not coincide."""
+    return np.random.default_rng(d).standard_normal(d)

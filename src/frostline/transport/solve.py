@@ -38,7 +38,7 @@ def wasserstein(
     x_weights: Array | None = None,
     y_weights: Array | None = None,
     metric: str = "euclidean",
-    coupling: str | None = None,
+    coupling: str | Coupling | None = None,
     method: str = "auto",
     tolerance: float | None = None,
     seconds: float | None = None,
@@ -47,7 +47,8 @@ def wasserstein(
     """W_p between the clouds x (n, d) and y (m, d), with guaranteed bounds.
 
     metric     "euclidean" (the chord) or "geodesic" (the angle; points must be on the sphere)
-    coupling   "index": x_i ↔ y_i is a good coupling to start from (same number of points); used by the bracket
+    coupling   a good coupling to start from, used by the bracket: "index" (x_i ↔ y_i), or the ``plan`` of an earlier
+               call with the same masses
     method     "auto", or one of: atoms, circle, exact, bracket
     tolerance  for the bracket: stop when (upper − lower)/upper is this small (0.02 by default)
     seconds    for the bracket: stop after about so long
@@ -142,10 +143,12 @@ def _share(tolerance: float) -> float:
     return number
 
 
-def _start(problem: Problem, coupling: str | None) -> Coupling | None:
-    """The coupling by index, in terms of the merged points."""
+def _start(problem: Problem, coupling: str | Coupling | None) -> Coupling | None:
+    """The coupling to start from, in terms of the merged points."""
     if coupling is None:
         return None
+    if isinstance(coupling, Coupling):
+        return _checked(problem, coupling)
     if coupling != "index":
         raise BadParameter(f"coupling {coupling!r} is unknown; there is: index.")
     if len(problem.x_of) != len(problem.y_of):
@@ -154,6 +157,21 @@ def _start(problem: Problem, coupling: str | None) -> Coupling | None:
         raise BadWeights("index coupling pairs points one by one, but x_weights and y_weights differ.")
     there = problem.by_index > 0
     return Coupling(problem.x_of[there], problem.y_of[there], problem.by_index[there])
+
+
+def _checked(problem: Problem, coupling: Coupling) -> Coupling:
+    """A caller's coupling; refused when it does not have the masses."""
+    rows, columns = problem.x_of[coupling.rows], problem.y_of[coupling.columns]
+    if (rows < 0).any() or (columns < 0).any():
+        raise BadWeights("the coupling to start from moves mass of points that have none.")
+    moved = [
+        np.bincount(place, weights=coupling.mass, minlength=n)
+        for place, n in ((rows, len(problem.a)), (columns, len(problem.b)))
+    ]
+    off = max(float(np.abs(one - mass).max()) for one, mass in zip(moved, (problem.a, problem.b), strict=True))
+    if not off <= 1e-9:
+        raise BadWeights(f"the coupling to start from does not have these masses; they differ by {off:.3g}.")
+    return Coupling(rows, columns, coupling.mass)
 
 
 def _given(problem: Problem, found: Coupling) -> Coupling:

@@ -5,6 +5,7 @@ smooth.
 """
 
 from dataclasses import dataclass
+from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -65,7 +66,8 @@ class Tree:
 
 
 @njit(cache=True)
-def _build(points, levels):  # type: ignore[no-untyped-def]
+@no_type_check
+def _build(points, levels):
     n, d = points.shape
     nodes = 2 ** (levels + 1) - 1
     order = np.arange(n)
@@ -98,7 +100,8 @@ def _build(points, levels):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _tops(g, start, stop, levels):  # type: ignore[no-untyped-def]
+@no_type_check
+def _tops(g, start, stop, levels):
     """The largest potential below each node."""
     nodes = len(start)
     top = np.full(nodes, -np.inf)
@@ -112,7 +115,8 @@ def _tops(g, start, stop, levels):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, inline="always")
-def _power(square, p, geodesic):  # type: ignore[no-untyped-def]
+@no_type_check
+def _power(square, p, geodesic):
     """c^p from the squared chord."""
     if geodesic:
         angle = 2 * np.arcsin(min(1.0, np.sqrt(square) / 2))
@@ -121,7 +125,8 @@ def _power(square, p, geodesic):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True)
-def _transform(x, y, g, low, high, top, start, stop, p, geodesic):  # type: ignore[no-untyped-def]
+@no_type_check
+def _transform(x, y, g, low, high, top, start, stop, p, geodesic):
     m, d = x.shape
     nodes = len(start)
     values, places = np.empty(m), np.empty(m, np.int64)

@@ -1,0 +1,67 @@
+"""W(t) with bounds over a run: against exact transport, warm starts, targets of one's own."""
+
+import numpy as np
+import pytest
+
+import frostline as fl
+from frostline.errors import BadArray, BadRun, NoLimit
+from frostline.transport.exact import exact
+
+
+@pytest.fixture(scope="module")
+def circle():
+    """A limit that is a distribution on a circle."""
+    head = fl.Attention.from_matrices(np.diag([1.0, 1.0, 0.2]), np.eye(3), 100.0)
+    x0 = fl.sample.uniform(150, 3, seed=0)
+    return fl.simulate(head, x0, until=4.0, stepper=fl.Euler(0.1), save_at=[0, 1, 2, 4])
+
+
+def test_it_is_the_exact_distance_when_tokens_are_few(circle):
+    goal = fl.limit(circle.layers[0][0])(circle.initial)
+    found = fl.distance_curve(circle)
+    assert found.values == pytest.approx([exact(x, goal) for x in circle.tokens], rel=1e-9)
+    assert set(found.methods) == {"exact"} and found.left_out == 0
+
+
+@pytest.mark.parametrize("p, metric", [(1.0, "euclidean"), (2.0, "geodesic")])
+def test_brackets_contain_it_and_start_from_one_another(circle, p, metric):
+    goal = fl.limit(circle.layers[0][0])(circle.initial)
+    seen = []
+    found = fl.distance_curve(
+        circle, p=p, metric=metric, method="bracket", tolerance=0.1, progress=lambda done, of: seen.append((done, of))
+    )
+    true = np.array([exact(x, goal, p=p, metric=metric) for x in circle.tokens])
+    assert (found.lower <= true * (1 + 1e-9)).all() and (true <= found.upper * (1 + 1e-9)).all()
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_targets_of_ones_own(circle):
+    goal = fl.sample.uniform(20, 3, seed=1)
+    found = fl.distance_curve(circle, goal)
+    assert found.values == pytest.approx([exact(x, goal) for x in circle.tokens], rel=1e-9)
+    limit = fl.limit(circle.layers[0][0])
+    assert np.array_equal(fl.distance_curve(circle, limit).values, fl.distance_curve(circle).values)
+
+
+def test_weights_and_tokens_without_a_limit():
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), 30.0)
+    x0 = np.concatenate([fl.sample.uniform(20, 3, seed=0), [[0, 1.0, 0]]])
+    weights = np.random.default_rng(0).dirichlet(np.ones(21))
+    run = fl.simulate(head, x0, until=1.0, weights=weights, save_at=[1.0])
+    found = fl.distance_curve(run)
+    mine = weights[:20] / weights[:20].sum()
+    goal = fl.limit(head)(x0)[:20]
+    assert found.left_out == 1 and found.methods == ("atoms",)
+    assert found.values[0] == pytest.approx(exact(run.tokens[0][:20], goal, x_weights=mine, y_weights=mine), rel=1e-7)
+
+
+def test_bad_calls_get_a_sentence(circle, two_clusters):
+    with pytest.raises(NoLimit):
+        turning = fl.Attention.from_matrices(np.eye(2), [[0, -1.0], [1, 0]], 1.0)
+        fl.distance_curve(fl.simulate(turning, [[1.0, 0.0]], until=0.1))
+    with pytest.raises(NoLimit, match="no token has one"):
+        fl.distance_curve(fl.simulate(two_clusters, [[0.0, 1.0, 0.0]], until=0.1))
+    with pytest.raises(BadArray, match="dimension"):
+        fl.distance_curve(circle, fl.sample.uniform(5, 2, seed=0))
+    with pytest.raises(BadRun, match="kept no times"):
+        fl.distance_curve(fl.simulate(two_clusters, np.eye(3), until=1.0, watch=lambda step: True))
