@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from frostline.transport.couplings import Coupling, cost, halved, improved, solved
 from frostline.transport.problem import Problem
@@ -19,6 +19,7 @@ from frostline.transport.trees import Tree
 
 CELLS = (512, 2048, 4096)
 """Cells of the summaries, tried in turn; the last one's costs take 128 MiB."""
+POINTS_PER_CELL = 500
 ROUNDS = 3
 """Regroupings after each coupling."""
 ROUNDING = 1e-12
@@ -58,15 +59,15 @@ class _Search:
     def run(self) -> Bracket:
         trees = Tree.of(self.problem.x), Tree.of(self.problem.y)
         why = "the finest summary was used"
-        for cells in CELLS:
+        # A summary that is too coarse for so many points leaves each query too many candidates.
+        largest = max(len(self.problem.x), len(self.problem.y))
+        fitting = [cells for cells in CELLS if cells >= largest / POINTS_PER_CELL] or [CELLS[-1]]
+        for cells in fitting:
             self._round(trees, cells)
-            if self.upper - self.lower <= self.tolerance * self.upper:
-                why = "the tolerance was met"
+            if self._done():
+                why = "the time was over" if self._late() else "the tolerance was met"
                 break
-            if self._late():
-                why = "the time was over"
-                break
-            if cells >= max(len(self.problem.x), len(self.problem.y)):
+            if cells >= largest:
                 break
         assert self.coupling is not None
         # A bracket is a guarantee: rounding may not turn it around.
@@ -80,17 +81,18 @@ class _Search:
         coarse, u, whole = self._summary(trees, cells)
         if whole is not None:
             self._above(whole)
-        g, _ = Tree.of(coarse).transform(self.problem.y, u, p, geodesic)
-        f, goal = y_tree.transform(self.problem.x, g, p, geodesic)
+        g, _ = _in_order(Tree.of(coarse), y_tree, u, p, geodesic)
+        f, goal = _in_order(y_tree, x_tree, g, p, geodesic)
         self._below(f, g)
-        if not self._late():
-            self._below(f, x_tree.transform(self.problem.y, f, p, geodesic)[0])
         if whole is not None:
             return
         made = solved(self.problem, halved(self.problem.y[goal], self.problem.a, self.problem.y, self.problem.b))
         self._above(made)
+        if not self._done():
+            # Transforming back can only raise the lower bound.
+            self._below(f, _in_order(x_tree, y_tree, f, p, geodesic)[0])
         for _ in range(ROUNDS):
-            if self._late() or self.upper - self.lower <= self.tolerance * self.upper:
+            if self._done():
                 return
             assert self.coupling is not None
             self._above(improved(self.problem, self.coupling, self.rng))
@@ -126,8 +128,20 @@ class _Search:
         if value < self.upper:
             self.upper, self.coupling = value, found
 
+    def _done(self) -> bool:
+        return self.upper - self.lower <= self.tolerance * self.upper or self._late()
+
     def _late(self) -> bool:
         return time.monotonic() > self.deadline
+
+
+def _in_order(
+    tree: Tree, queries: Tree, potential: np.ndarray, p: float, geodesic: bool
+) -> tuple[Float[np.ndarray, "m"], Int[np.ndarray, "m"]]:
+    """The c-transform at the points of another tree, asked leaf by leaf."""
+    values, places = np.empty(len(queries.order)), np.empty(len(queries.order), dtype=np.int64)
+    values[queries.order], places[queries.order] = tree.transform(queries.points, potential, p, geodesic)
+    return values, places
 
 
 def _cells(tree: Tree, masses: np.ndarray, level: int) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k"]]:

@@ -12,6 +12,8 @@ from jaxtyping import Float, Int
 from numba import njit, prange
 
 LEAF = 12
+BLOCK = 512
+"""Queries that one thread takes in a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,10 @@ class Tree:
     def transform(
         self, x: Float[np.ndarray, "m d"], g: Float[np.ndarray, "n"], p: float, geodesic: bool
     ) -> tuple[Float[np.ndarray, "m"], Int[np.ndarray, "m"]]:
-        """min over the points of c(x, y)^p − g(y), and which point attains it; ``g`` in the points' own order."""
+        """min over the points of c(x, y)^p − g(y), and which point attains it; ``g`` in the points' own order.
+
+        Quick when neighbours in ``x`` are neighbours in space, as in the order of a tree.
+        """
         potential = np.ascontiguousarray(g[self.order])
         top = _tops(potential, self.start, self.stop, self.levels)
         values, places = _transform(
@@ -130,35 +135,45 @@ def _transform(x, y, g, low, high, top, start, stop, p, geodesic):
     m, d = x.shape
     nodes = len(start)
     values, places = np.empty(m), np.empty(m, np.int64)
-    for i in prange(m):
-        best, place = np.inf, 0
+    blocks = (m + BLOCK - 1) // BLOCK
+    for block in prange(blocks):
         stack, bounds = np.empty(128, np.int64), np.empty(128)
-        stack[0], bounds[0], height = 0, -np.inf, 1
-        while height > 0:
-            height -= 1
-            node = stack[height]
-            if bounds[height] >= best:
-                continue
-            if 2 * node + 2 >= nodes:
-                for j in range(start[node], stop[node]):
-                    square = 0.0
-                    for k in range(d):
-                        square += (x[i, k] - y[j, k]) ** 2
-                    value = _power(square, p, geodesic) - g[j]
-                    if value < best:
-                        best, place = value, j
-                continue
-            left, right = 2 * node + 1, 2 * node + 2
-            a, b = 0.0, 0.0
+        place = 0
+        for i in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
+            # The answer of the query before is a good first guess: nearly everything else can be left out at once.
+            square = 0.0
             for k in range(d):
-                a += max(low[left, k] - x[i, k], 0.0, x[i, k] - high[left, k]) ** 2
-                b += max(low[right, k] - x[i, k], 0.0, x[i, k] - high[right, k]) ** 2
-            near, far = _power(a, p, geodesic) - top[left], _power(b, p, geodesic) - top[right]
-            if near > far:
-                left, right, near, far = right, left, far, near
-            # The nearer branch is put on top, and looked at first.
-            stack[height], bounds[height] = right, far
-            stack[height + 1], bounds[height + 1] = left, near
-            height += 2
-        values[i], places[i] = best, place
+                square += (x[i, k] - y[place, k]) ** 2
+            best = _power(square, p, geodesic) - g[place]
+            stack[0], bounds[0], height = 0, -np.inf, 1
+            while height > 0:
+                height -= 1
+                node = stack[height]
+                if bounds[height] >= best:
+                    continue
+                if 2 * node + 2 >= nodes:
+                    for j in range(start[node], stop[node]):
+                        square = 0.0
+                        for k in range(d):
+                            square += (x[i, k] - y[j, k]) ** 2
+                        value = _power(square, p, geodesic) - g[j]
+                        if value < best:
+                            best, place = value, j
+                    continue
+                left, right = 2 * node + 1, 2 * node + 2
+                a, b = 0.0, 0.0
+                for k in range(d):
+                    a += max(low[left, k] - x[i, k], 0.0, x[i, k] - high[left, k]) ** 2
+                    b += max(low[right, k] - x[i, k], 0.0, x[i, k] - high[right, k]) ** 2
+                near, far = _power(a, p, geodesic) - top[left], _power(b, p, geodesic) - top[right]
+                if near > far:
+                    left, right, near, far = right, left, far, near
+                # The nearer branch is put on top, and looked at first.
+                if far < best:
+                    stack[height], bounds[height] = right, far
+                    height += 1
+                if near < best:
+                    stack[height], bounds[height] = left, near
+                    height += 1
+            values[i], places[i] = best, place
     return values, places
