@@ -11,6 +11,7 @@ from frostline.errors import BadArray, BadParameter, BadWeights, OffSphere
 from frostline.sphere import OFF_SPHERE
 
 METRICS = ("euclidean", "geodesic")
+LARGEST = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,8 @@ def _points(points: Array, name: str, metric: str) -> np.ndarray:
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise BadArray(f"{name} has shape {tuple(tensor.shape)}; a cloud (n, d) of one or more points is needed.")
     found = as_float64(tensor)
+    if not np.abs(found).max() <= LARGEST:
+        raise BadArray(f"{name} has entries up to {np.abs(found).max():.3g}, whose squares overflow; scale it down.")
     if metric == "geodesic":
         size = np.linalg.norm(found, axis=1)
         off = float(np.abs(size - 1).max())

@@ -65,7 +65,7 @@ def wasserstein(
     )
     if method == "auto":
         method, why = _chosen(problem)
-    elif method in METHODS:
+    elif isinstance(method, str) and method in METHODS:
         why = "asked for"
     else:
         raise BadParameter(f"method {method!r} is unknown; there are: auto, {', '.join(METHODS)}.")
