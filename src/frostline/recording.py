@@ -225,7 +225,7 @@ def _summary(
         "tokens": int(run.tokens.shape[-2]),
         "dimension": int(run.tokens.shape[-1]),
         "times": run.times,
-        "limit": None if found is None else limit_facts(found),
+        "limit": None if found is None else found.facts(),
         "tokens_without_limit": None if measure is None else int((~measure.defined).sum()),
         "regime": run.regime.facts() | {"meaning": run.regime.describe()},
         "phases": None if seen is None else phase_facts(seen),
@@ -265,24 +265,6 @@ def phase_facts(seen: Phases) -> dict[str, Any]:
         else {"seen": True, "begin": phase.begin, "end": phase.end, "open": phase.open, "evidence": phase.evidence}
         for name, phase in found.items()
     } | {"meaning": seen.describe()}
-
-
-def limit_facts(found: Limit) -> dict[str, Any]:
-    """A Limit as plain numbers and words, for JSON."""
-    leading = found.leading
-    return {
-        "kind": found.kind,
-        "meaning": found.describe(),
-        "dimension": found.dimension,
-        "leading": None if leading is None else [leading.real, leading.imag],
-        "gap": found.gap,
-        "rate": found.rate,
-        "tolerance": found.tolerance,
-        "resolution": found.resolution,
-        "in_kernel": found.in_kernel,
-        "period": found.period,
-        "basis": None if found.basis is None else np.asarray(found.basis),
-    }
 
 
 def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float, float]], seen: Phases | None) -> None:

@@ -14,8 +14,7 @@ from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.limits import Limit
 from frostline.theory.limits import limit as limit_of
 from frostline.transport.atoms import two_atoms
-from frostline.transport.couplings import Coupling
-from frostline.transport.distance import Distance
+from frostline.transport.distance import Coupling, Distance
 from frostline.transport.index import index_coupling
 from frostline.transport.solve import wasserstein
 

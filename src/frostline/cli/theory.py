@@ -39,7 +39,6 @@ def theory(
 def predict(spec: Any, p: float = 2.0) -> dict[str, Any]:
     """A row of facts for each of the "layers", and the "regime" of the whole."""
     from frostline import spec as specs
-    from frostline.recording import limit_facts
     from frostline.theory.limits import limit
     from frostline.theory.regime import regime
 
@@ -52,7 +51,7 @@ def predict(spec: Any, p: float = 2.0) -> dict[str, Any]:
         closed = found.kind in ("points", "subspace", "defective")
         rows.append(
             {
-                "limit": limit_facts(found),
+                "limit": found.facts(),
                 "heads": [_head(head) for head in layer],
                 "tokens_without_limit": [int(i) for i in found.undefined(x0)] if closed else None,
                 "rates": _or_why(lambda layer=layer: _rates(layer, p)),

@@ -86,6 +86,22 @@ class Limit:
             text += " The dominant eigenspace lies in ker Bᵀ: in time t the paths end early, at finite times."
         return text[0].upper() + text[1:]
 
+    def facts(self) -> dict[str, object]:
+        """Plain numbers and words, for JSON."""
+        return {
+            "kind": self.kind,
+            "meaning": self.describe(),
+            "dimension": self.dimension,
+            "leading": None if self.leading is None else [self.leading.real, self.leading.imag],
+            "gap": self.gap,
+            "rate": self.rate,
+            "tolerance": self.tolerance,
+            "resolution": self.resolution,
+            "in_kernel": self.in_kernel,
+            "period": self.period,
+            "basis": None if self.basis is None else as_float64(self.basis),
+        }
+
     def __repr__(self) -> str:
         numbers = "" if self.gap is None else f", leading={_short(self.leading)}, gap={self.gap:.6g}"
         return f"Limit(kind={self.kind!r}, dimension={self.dimension}{numbers})"

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize
 
-from frostline.transport.couplings import Coupling
+from frostline.transport.distance import Coupling
 from frostline.transport.problem import Problem
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from frostline.transport.couplings import Coupling, cost, halved, improved, solved
+from frostline.transport.couplings import cost, halved, improved, solved
+from frostline.transport.distance import Coupling
 from frostline.transport.problem import Problem
 from frostline.transport.trees import Tree
 

@@ -10,20 +10,13 @@ from jaxtyping import Float, Int
 from numba import njit
 from scipy.spatial.distance import cdist
 
+from frostline.transport.distance import Coupling
 from frostline.transport.index import power_mean
 from frostline.transport.problem import Problem
 from frostline.transport.trees import Tree
 
 GROUP = 96
 """Pieces in a group that is solved exactly; the network simplex takes about a millisecond for it."""
-
-
-class Coupling(NamedTuple):
-    """Mass ``mass[k]`` goes from x[rows[k]] to y[columns[k]]."""
-
-    rows: Int[np.ndarray, "k"]
-    columns: Int[np.ndarray, "k"]
-    mass: Float[np.ndarray, "k"]
 
 
 class Groups(NamedTuple):

@@ -1,8 +1,18 @@
 """Distance: what a distance between two clouds is known to be, and how it is known."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from frostline.transport.couplings import Coupling
+import numpy as np
+from jaxtyping import Float, Int
+
+
+class Coupling(NamedTuple):
+    """Mass ``mass[k]`` goes from x[rows[k]] to y[columns[k]]."""
+
+    rows: Int[np.ndarray, "k"]
+    columns: Int[np.ndarray, "k"]
+    mass: Float[np.ndarray, "k"]
 
 
 @dataclass(frozen=True, eq=False)

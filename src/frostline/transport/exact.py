@@ -4,7 +4,7 @@ import numpy as np
 
 from frostline.arrays import Array
 from frostline.errors import BadParameter
-from frostline.transport.couplings import Coupling
+from frostline.transport.distance import Coupling
 from frostline.transport.problem import Problem
 
 BUDGET = 2**30

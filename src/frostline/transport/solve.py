@@ -8,10 +8,7 @@ import numpy as np
 from frostline.arrays import Array, as_number, as_positive
 from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.transport.atoms import MOST_ATOMS, few_atoms, two_atoms
-from frostline.transport.bracketing import bracket
-from frostline.transport.circle import angles_on_circle, circular
-from frostline.transport.couplings import Coupling
-from frostline.transport.distance import Distance
+from frostline.transport.distance import Coupling, Distance
 from frostline.transport.exact import simplex
 from frostline.transport.problem import Problem
 
@@ -80,7 +77,7 @@ def _chosen(problem: Problem) -> tuple[str, str]:
     n, m, d = len(problem.x), len(problem.y), problem.x.shape[1]
     if min(n, m) <= 2:
         return "atoms", f"one side has {min(n, m)} atom{'s' * (min(n, m) > 1)}"
-    if problem.geodesic and angles_on_circle(problem.x, problem.y) is not None:
+    if problem.geodesic and _angles(problem) is not None:
         return "circle", "both clouds lie on one great circle"
     if n * m <= SMALL:
         return "exact", f"{n} × {m} points are few"
@@ -104,10 +101,19 @@ def _atoms(problem: Problem, wish: _Wish) -> tuple[float, float, Coupling | None
     return value, value, Coupling(found.columns, found.rows, found.mass) if flipped else found, ""
 
 
+def _angles(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
+    # numba takes a second to import: only those who need a compiled method pay for it.
+    from frostline.transport.circle import angles_on_circle
+
+    return angles_on_circle(problem.x, problem.y)
+
+
 def _circle(problem: Problem, wish: _Wish) -> tuple[float, float, Coupling | None, str]:
     if not problem.geodesic:
         raise BadParameter("method='circle' is exact for metric='geodesic' only; with the chord it is an upper bound.")
-    angles = angles_on_circle(problem.x, problem.y)
+    from frostline.transport.circle import circular
+
+    angles = _angles(problem)
     if angles is None:
         raise BadParameter("method='circle' needs both clouds on one great circle (to 1e-9), and they are not.")
     value = circular(angles[0], problem.a, angles[1], problem.b, problem.p)
@@ -120,6 +126,8 @@ def _exact(problem: Problem, wish: _Wish) -> tuple[float, float, Coupling | None
 
 
 def _bracket(problem: Problem, wish: _Wish) -> tuple[float, float, Coupling | None, str]:
+    from frostline.transport.bracketing import bracket
+
     found = bracket(problem, tolerance=wish.tolerance, seconds=wish.seconds, start=wish.start)
     return found.lower, found.upper, found.coupling, found.why
 
