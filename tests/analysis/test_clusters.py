@@ -75,10 +75,9 @@ def test_bad_calls_get_a_sentence(run):
         fl.clusters(run, at=3.0)
     with pytest.raises(BadParameter, match="one layer"):
         fl.clusters(fl.simulate([HEAD, HEAD], np.eye(3), until=0.1))
-    spread_out = fl.simulate(HEAD, fl.sample.uniform(3000, 3, seed=0)[::100], until=0.01)
     many = fl.simulate(
         fl.Attention.from_matrices(np.eye(9), np.eye(9), 1.0), fl.sample.uniform(200, 9, seed=0), until=0.01
     )
-    assert fl.clusters(spread_out).off_cluster >= 0
+    assert fl.clusters(many).off_cluster == 200
     with pytest.raises(BadRun, match="no clusters to follow"):
         fl.clusters(many).reduced(1.0)

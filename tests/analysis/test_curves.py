@@ -55,6 +55,27 @@ def test_weights_and_tokens_without_a_limit():
     assert found.values[0] == pytest.approx(exact(run.tokens[0][:20], goal, x_weights=mine, y_weights=mine), rel=1e-7)
 
 
+def test_a_cloud_of_as_many_tokens_is_not_paired_with_them():
+    """Weights of the run do not become weights of the target."""
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), 30.0)
+    weights = np.random.default_rng(0).dirichlet(np.ones(20))
+    run = fl.simulate(head, fl.sample.uniform(20, 3, seed=0), until=1.0, weights=weights)
+    goal = fl.sample.uniform(20, 3, seed=1)
+    assert fl.distance_curve(run, goal).values[0] == pytest.approx(
+        exact(run.tokens[0], goal, x_weights=weights), rel=1e-9
+    )
+
+
+def test_float32_runs_and_angles():
+    head = fl.Attention.from_matrices(np.diag([1.0, 1.0, 0.2]), np.eye(3), 30.0)
+    x0 = fl.sample.uniform(30, 3, seed=0)
+    wide, narrow = (
+        fl.distance_curve(fl.simulate(head, x, until=1.0, stepper=fl.Euler(0.1)), metric="geodesic").values[0]
+        for x in (x0, x0.astype(np.float32))
+    )
+    assert abs(narrow - wide) <= 1e-4 * wide + 1e-6
+
+
 def test_bad_calls_get_a_sentence(circle, two_clusters):
     with pytest.raises(NoLimit):
         turning = fl.Attention.from_matrices(np.eye(2), [[0, -1.0], [1, 0]], 1.0)

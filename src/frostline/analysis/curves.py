@@ -171,15 +171,18 @@ def distance_curve(
     start, mine = unit_rows(as_float64(run.initial)), shares(run)
     target = _target(run, limit, start)
     defined = np.isfinite(target).all(1)
-    if not (mine * defined if len(defined) == len(mine) else defined).any():
+    # A limit belongs to its token and has its mass; a cloud of one's own is a cloud of equal masses.
+    paired = limit is None or isinstance(limit, Limit)
+    if paired and not (mine * defined).any():
         raise NoLimit("there is no limit to measure a distance to: no token has one.")
-    paired = len(target) == len(start)
     weights = mine[defined] / mine[defined].sum() if paired else mine
     goal_weights = weights if paired else np.full(int(defined.sum()), 1 / defined.sum())
     found: list[Distance] = []
     coupling: str | Coupling | None = "index" if paired else None
     for number, frame in enumerate(run.tokens):
-        x = as_float64(frame)[defined] if paired else as_float64(frame)
+        # float32 tokens are unit vectors to 1e-7 only.
+        x = unit_rows(as_float64(frame))
+        x = x[defined] if paired else x
         one = wasserstein(
             x,
             target[defined],

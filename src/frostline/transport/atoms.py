@@ -45,7 +45,7 @@ def few_atoms(problem: Problem) -> tuple[float, Coupling]:
     The dual has one number per atom. Close to its maximum nearly every point knows its atom; the few that do not are
     left to the network simplex, whose potentials then prove, or refute, that the others were right.
     """
-    costs, unit = _costs(problem)
+    costs, unit = problem.powers()
     n, k = costs.shape
     prices = _prices(costs, problem.a, problem.b)
     best = (costs - prices).argmin(1)
@@ -62,13 +62,6 @@ def few_atoms(problem: Problem) -> tuple[float, Coupling]:
                 total = float((coupling.mass * costs[coupling.rows, coupling.columns]).sum())
                 return unit * max(total, 0.0) ** (1 / problem.p), coupling
         count = min(n, 4 * count)
-
-
-def _costs(problem: Problem) -> tuple[Float[np.ndarray, "n k"], float]:
-    """c^p in units of the largest cost."""
-    costs = problem.matrix()
-    unit = float(costs.max()) or 1.0
-    return (costs / unit) ** problem.p, unit
 
 
 def _prices(costs: Float[np.ndarray, "n k"], a: np.ndarray, b: np.ndarray) -> Float[np.ndarray, "k"]:

@@ -110,9 +110,8 @@ class _Search:
             _cells(tree, masses, level) for tree, masses in zip(trees, (self.problem.a, self.problem.b), strict=True)
         )
         small = Problem(x, y, a, b, self.problem.p, self.problem.metric, np.arange(len(x)), np.arange(len(y)))
-        costs = small.matrix()
-        unit = float(costs.max()) or 1.0
-        plan, log = ot.emd(a / a.sum(), b / b.sum(), (costs / unit) ** self.problem.p, numItermax=10_000_000, log=True)
+        powers, unit = small.powers()
+        plan, log = ot.emd(a / a.sum(), b / b.sum(), powers, numItermax=10_000_000, log=True)
         whole = None
         if len(x) == len(self.problem.x) and len(y) == len(self.problem.y):
             rows, columns = np.nonzero(np.asarray(plan))

@@ -8,7 +8,6 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Float, Int
 from numba import njit
-from scipy.spatial.distance import cdist
 
 from frostline.transport.distance import Coupling
 from frostline.transport.index import power_mean
@@ -141,12 +140,7 @@ def _group(problem: Problem, rows: np.ndarray, a: np.ndarray, columns: np.ndarra
     else:
         import ot
 
-        costs = cdist(problem.x[rows], problem.y[columns])
-        if problem.geodesic:
-            costs = 2 * np.arcsin(np.minimum(1.0, costs / 2))
-        unit = costs.max() or 1.0
-        share = (
-            np.asarray(ot.emd(a / a.sum(), b / b.sum(), (costs / unit) ** problem.p, numItermax=1_000_000)) * a.sum()
-        )
+        powers, _ = problem.powers(rows, columns)
+        share = np.asarray(ot.emd(a / a.sum(), b / b.sum(), powers, numItermax=1_000_000)) * a.sum()
     row, column = np.nonzero(share)
     return Coupling(rows[row], columns[column], share[row, column])

@@ -39,10 +39,7 @@ def simplex(problem: Problem) -> tuple[float, Coupling]:
     # POT takes seconds to import: only those who ask for exact transport pay for it.
     import ot
 
-    cost = problem.matrix()
-    # In units of the largest cost: for large p its power under- or overflows.
-    unit = float(cost.max()) or 1.0
-    powers = (cost / unit) ** problem.p
+    powers, unit = problem.powers()
     plan = np.asarray(ot.emd(problem.a, problem.b, powers, numItermax=10_000_000))
     rows, columns = np.nonzero(plan)
     mass = plan[rows, columns]

@@ -12,6 +12,7 @@ from frostline.sphere import OFF_SPHERE
 
 METRICS = ("euclidean", "geodesic")
 LARGEST = 1e150
+ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +60,14 @@ class Problem:
         """c(x_i, y_i), pair by pair."""
         return self._measured(np.linalg.norm(x - y, axis=-1))
 
-    def matrix(self) -> Float[np.ndarray, "n m"]:
-        """c(x_i, y_j), all pairs. From differences: near zero 2 − 2⟨x,y⟩ has no digits left."""
-        return self._measured(np.asarray(cdist(self.x, self.y)))
+    def powers(self, rows: np.ndarray | slice = ALL, columns: np.ndarray | slice = ALL) -> tuple[np.ndarray, float]:
+        """(c(x_i, y_j)/unit)^p for these rows and columns, and the unit, the largest cost: c^p alone may overflow.
+
+        Chords come from differences: near zero 2 − 2⟨x,y⟩ has no digits left.
+        """
+        costs = self._measured(np.asarray(cdist(self.x[rows], self.y[columns])))
+        unit = float(costs.max()) or 1.0
+        return (costs / unit) ** self.p, unit
 
     def _measured(self, chords: np.ndarray) -> np.ndarray:
         return 2 * np.arcsin(np.minimum(1.0, chords / 2)) if self.geodesic else chords

@@ -54,7 +54,7 @@ class Tree:
         Quick when neighbours in ``x`` are neighbours in space, as in the order of a tree.
         """
         potential = np.ascontiguousarray(g[self.order])
-        top = _tops(potential, self.start, self.stop, self.levels)
+        top = _tops(potential, self.start, self.stop)
         values, places = _transform(
             np.ascontiguousarray(x),
             self.points,
@@ -106,7 +106,7 @@ def _build(points, levels):
 
 @njit(cache=True)
 @no_type_check
-def _tops(g, start, stop, levels):
+def _tops(g, start, stop):
     """The largest potential below each node."""
     nodes = len(start)
     top = np.full(nodes, -np.inf)
