@@ -131,9 +131,17 @@ class Limit:
             image = x @ matrix.T
             size = np.linalg.norm(image, axis=1)
             new = ~defined & (size > epsilon * np.linalg.norm(matrix, 2))
-            found[new] = image[new] / size[new, None]
+            found[new] = _directions(image[new], matrix)
             defined |= new
         return found, defined
+
+
+def _directions(image: Float[np.ndarray, "n d"], matrix: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "n d"]:
+    """The rows of unit length; where the matrix has one direction only, equal to the last bit: two atoms are two."""
+    left, sizes, _ = np.linalg.svd(matrix)
+    if len(sizes) == 1 or sizes[1] <= 1e-12 * sizes[0]:
+        return np.where(image @ left[:, :1] > 0, left[:, 0], -left[:, 0])
+    return unit_rows(image)
 
 
 def limit(heads: Heads, *, tolerance: float | None = None) -> Limit:

@@ -5,6 +5,8 @@ from jaxtyping import Float
 from scipy import optimize
 
 from frostline.transport.distance import Coupling
+from frostline.transport.exact import SURE, Solution, transported
+from frostline.transport.index import power_mean
 from frostline.transport.problem import Problem
 
 
@@ -26,26 +28,30 @@ def two_atoms(
     unit = float(chords.max()) or 1.0
     costs = (chords / unit) ** p
     order = np.argsort(costs[:, 0] - costs[:, 1], kind="stable")
-    sums = np.concatenate([[0.0], np.cumsum(weights[order])])
-    # A share that was summed in another order differs by rounding from where the cut belongs; moving that sliver of
-    # mass across the sphere would cost the root of it.
+    # Sums in extended precision, where there is one: the share was summed in another order, and moving the sliver of
+    # mass between two roundings across the sphere would cost its root.
+    sums = np.concatenate([[0.0], np.cumsum(weights[order], dtype=np.longdouble)])
+    rounding = 8 * np.finfo(float).eps + 4 * len(x) * np.finfo(np.longdouble).eps
     nearest = sums[np.abs(sums - share).argmin()]
-    cut = nearest if abs(nearest - share) <= 4 * len(x) * np.finfo(float).eps else share
-    filled = np.clip(cut - sums[:-1], 0.0, weights[order])
-    total = (filled * costs[order, 0]).sum() + ((weights[order] - filled) * costs[order, 1]).sum()
-    return unit * float(max(total, 0.0) ** (1 / p))
+    cut = nearest if abs(nearest - share) <= rounding else share
+    filled = np.clip(cut - sums[:-1], 0.0, weights[order]).astype(np.float64)
+    parts = np.concatenate([filled, weights[order] - filled])
+    used = parts > 0
+    return float(power_mean(np.concatenate([chords[order, 0], chords[order, 1]])[used], parts[used], p))
 
 
 MOST_ATOMS = 64
 
 
-def few_atoms(problem: Problem) -> tuple[float, Coupling]:
-    """W_p when y has few atoms, exact, and an optimal coupling.
+def few_atoms(problem: Problem) -> Solution:
+    """W_p when y has few atoms, exact, with an optimal coupling.
 
     The dual has one number per atom. Close to its maximum nearly every point knows its atom; the few that do not are
     left to the network simplex, whose potentials then prove, or refute, that the others were right.
     """
-    costs, unit = problem.powers()
+    moves = problem.costs()
+    unit = float(moves.max()) or 1.0
+    costs = (moves / unit) ** problem.p
     n, k = costs.shape
     prices = _prices(costs, problem.a, problem.b)
     best = (costs - prices).argmin(1)
@@ -60,7 +66,11 @@ def few_atoms(problem: Problem) -> tuple[float, Coupling]:
             chosen = (costs - prices)[coupling.rows, coupling.columns]
             if count >= n or (chosen <= (costs - prices).min(1)[coupling.rows] + 1e-12).all():
                 total = float((coupling.mass * costs[coupling.rows, coupling.columns]).sum())
-                return unit * max(total, 0.0) ** (1 / problem.p), coupling
+                if total < SURE:
+                    # Moves so short are noise to the test above.
+                    return transported(moves, problem.a, problem.b, problem.p)
+                value = unit * total ** (1 / problem.p)
+                return Solution(value, value, coupling, (costs - prices).min(1), unit)
         count = min(n, 4 * count)
 
 
@@ -87,6 +97,8 @@ def _completed(
     if not (room >= -1e-15).all():
         return None
     room, mass = np.maximum(room, 0.0), problem.a[open_ones]
+    if not room.sum() > 0:
+        return None
     plan, log = ot.emd(mass / mass.sum(), room / room.sum(), costs[open_ones], log=True, numItermax=10_000_000)
     rows, columns = np.nonzero(np.asarray(plan))
     coupling = Coupling(

@@ -7,6 +7,7 @@ halving that picture and y along the same axes, and solving the small groups exa
 one. Finer cells, and groups formed anew, tighten both sides.
 """
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -15,14 +16,16 @@ from jaxtyping import Float, Int
 
 from frostline.transport.couplings import cost, halved, improved, solved
 from frostline.transport.distance import Coupling
+from frostline.transport.exact import transported
 from frostline.transport.problem import Problem
-from frostline.transport.trees import Tree
+from frostline.transport.trees import LEAF, Tree
 
 CELLS = (512, 2048, 4096)
 """Cells of the summaries, tried in turn; the last one's costs take 128 MiB."""
 POINTS_PER_CELL = 500
 ROUNDS = 3
-"""Regroupings after each coupling."""
+"""Regroupings after each coupling; after the last summary they go on while each one gains WORTHWHILE of the gap."""
+WORTHWHILE = 0.03
 ROUNDING = 1e-12
 """Relative room for the rounding of sums and of costs."""
 
@@ -32,13 +35,14 @@ class Bracket:
     lower: float
     upper: float
     coupling: Coupling
+    met: bool
     why: str
 
 
 def bracket(
     problem: Problem, *, tolerance: float, seconds: float, start: Coupling | None = None, seed: int = 0
 ) -> Bracket:
-    """Tighten until upper − lower ≤ tolerance·upper, or the time is over, or the finest summary has been used."""
+    """Tighten until upper − lower ≤ tolerance·upper, or the time is over, or nothing is gained any more."""
     return _Search(problem, tolerance, seconds, start, np.random.default_rng(seed)).run()
 
 
@@ -58,22 +62,22 @@ class _Search:
             self.upper = cost(problem, start)
 
     def run(self) -> Bracket:
-        trees = Tree.of(self.problem.x), Tree.of(self.problem.y)
-        why = "the finest summary was used"
+        trees = _tree(self.problem.x), _tree(self.problem.y)
         # A summary that is too coarse for so many points leaves each query too many candidates.
         largest = max(len(self.problem.x), len(self.problem.y))
         fitting = [cells for cells in CELLS if cells >= largest / POINTS_PER_CELL] or [CELLS[-1]]
         for cells in fitting:
             self._round(trees, cells)
-            if self._done():
-                why = "the time was over" if self._late() else "the tolerance was met"
+            if self._done() or cells >= largest:
                 break
-            if cells >= largest:
-                break
+        else:
+            while self._regrouped() > WORTHWHILE and not self._done():
+                pass
         assert self.coupling is not None
         # A bracket is a guarantee: rounding may not turn it around.
-        lower = max(0.0, self.lower * (1 - ROUNDING) - ROUNDING * self.upper)
-        return Bracket(min(lower, self.upper), self.upper * (1 + ROUNDING), self.coupling, why)
+        lower = min(max(0.0, self.lower * (1 - ROUNDING) - ROUNDING * self.upper), self.upper)
+        upper = self.upper * (1 + ROUNDING)
+        return Bracket(lower, upper, self.coupling, *self._ended(lower, upper))
 
     def _round(self, trees: tuple[Tree, Tree], cells: int) -> None:
         """One summary: a better lower bound, a better coupling."""
@@ -84,44 +88,53 @@ class _Search:
             self._above(whole)
         g, _ = _in_order(Tree.of(coarse), y_tree, u, p, geodesic)
         f, goal = _in_order(y_tree, x_tree, g, p, geodesic)
-        self._below(f, g)
+        self._below(f, g, np.abs(g[goal]) @ self.problem.a)
         if whole is not None:
             return
         made = solved(self.problem, halved(self.problem.y[goal], self.problem.a, self.problem.y, self.problem.b))
         self._above(made)
         if not self._done():
             # Transforming back can only raise the lower bound.
-            self._below(f, _in_order(x_tree, y_tree, f, p, geodesic)[0])
+            back, origin = _in_order(x_tree, y_tree, f, p, geodesic)
+            self._below(f, back, np.abs(f[origin]) @ self.problem.b)
         for _ in range(ROUNDS):
             if self._done():
                 return
-            assert self.coupling is not None
-            self._above(improved(self.problem, self.coupling, self.rng))
+            self._regrouped()
+
+    def _regrouped(self) -> float:
+        """Improve the coupling; returns by how much of the gap."""
+        assert self.coupling is not None
+        before = self.upper
+        self._above(improved(self.problem, self.coupling, self.rng))
+        return float((before - self.upper) / (before - self.lower)) if before > self.lower else 0.0
 
     def _summary(self, trees: tuple[Tree, Tree], cells: int) -> tuple[np.ndarray, np.ndarray, Coupling | None]:
         """Centres of x's cells and their potentials, from exact transport between the cells of both clouds.
 
         When every cell is a point, the optimal coupling as well: then the summary is the problem.
         """
-        import ot
-
         level = int(np.log2(cells))
         (x, a), (y, b) = (
             _cells(tree, masses, level) for tree, masses in zip(trees, (self.problem.a, self.problem.b), strict=True)
         )
         small = Problem(x, y, a, b, self.problem.p, self.problem.metric, np.arange(len(x)), np.arange(len(y)))
-        powers, unit = small.powers()
-        plan, log = ot.emd(a / a.sum(), b / b.sum(), powers, numItermax=10_000_000, log=True)
+        found = transported(small.costs(), a / a.sum(), b / b.sum(), small.p)
         whole = None
         if len(x) == len(self.problem.x) and len(y) == len(self.problem.y):
-            rows, columns = np.nonzero(np.asarray(plan))
-            mass = np.asarray(plan)[rows, columns]
+            rows, columns, mass = found.coupling
             whole = Coupling(trees[0].order[rows], trees[1].order[columns], mass)
-        return x, np.asarray(log["u"]) * unit**self.problem.p, whole
+        return x, found.potential * found.unit**small.p, whole
 
-    def _below(self, f: np.ndarray, g: np.ndarray) -> None:
-        total = float(self.problem.a @ f + self.problem.b @ g)
-        self.lower = max(self.lower, max(total, 0.0) ** (1 / self.problem.p))
+    def _below(self, f: np.ndarray, g: np.ndarray, chosen: float) -> None:
+        """Raise the lower bound to Σ a f + Σ b g, less what rounding may have added.
+
+        One potential is the transform of the other, whose mean size where the minimum was found is ``chosen``.
+        """
+        a, b, p = self.problem.a, self.problem.b, self.problem.p
+        size = float(a @ np.abs(f) + b @ np.abs(g) + 2 * chosen)
+        total = math.fsum(a * f) + math.fsum(b * g) - 16 * (1 + p) * np.finfo(float).eps * size
+        self.lower = max(self.lower, max(total, 0.0) ** (1 / p))
 
     def _above(self, found: Coupling) -> None:
         value = cost(self.problem, found)
@@ -133,6 +146,20 @@ class _Search:
 
     def _late(self) -> bool:
         return time.monotonic() > self.deadline
+
+    def _ended(self, lower: float, upper: float) -> tuple[bool, str]:
+        if upper - lower <= self.tolerance * upper:
+            return True, f"the tolerance {self.tolerance:g} was met"
+        ended = "the time was over" if self._late() else "nothing more was gained"
+        return (
+            False,
+            f"{ended} before the tolerance {self.tolerance:g} was met: the width is {(upper - lower) / upper:.2g}",
+        )
+
+
+def _tree(points: np.ndarray) -> Tree:
+    """A tree deep enough for the finest summary."""
+    return Tree.of(points, leaf=max(1, min(LEAF, len(points) // CELLS[-1])))
 
 
 def _in_order(

@@ -127,6 +127,40 @@ def improved(problem: Problem, coupling: Coupling, rng: np.random.Generator) -> 
     return Coupling(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
+@njit(cache=True)
+@no_type_check
+def dealt(place, mass, owner, given):
+    """Deal the pieces at each merged point out to the points it was merged from, in turn, splitting where one is full.
+
+    Returns for each new piece the point, the piece it comes from, and its mass.
+    """
+    pieces, points = np.argsort(place, kind="mergesort"), np.argsort(owner, kind="mergesort")
+    most = len(pieces) + len(points)
+    point, origin, part = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most)
+    count, j = 0, 0
+    room = 0.0
+    for number in range(len(pieces)):
+        piece = pieces[number]
+        left = mass[piece]
+        if number == 0 or place[piece] != place[pieces[number - 1]]:
+            while owner[points[j]] != place[piece]:
+                j += 1
+            room = given[points[j]]
+        while True:
+            last = j + 1 == len(points) or owner[points[j + 1]] != place[piece]
+            moved = left if last else min(left, room)
+            if moved > 0:
+                point[count], origin[count], part[count] = points[j], piece, moved
+                count += 1
+            left -= moved
+            room -= moved
+            if last or left <= 0:
+                break
+            j += 1
+            room = given[points[j]]
+    return point[:count], origin[:count], part[:count]
+
+
 def cost(problem: Problem, coupling: Coupling) -> float:
     """(Σ mass·c^p)^{1/p}."""
     found = problem.distances(problem.x[coupling.rows], problem.y[coupling.columns])
@@ -140,7 +174,8 @@ def _group(problem: Problem, rows: np.ndarray, a: np.ndarray, columns: np.ndarra
     else:
         import ot
 
-        powers, _ = problem.powers(rows, columns)
+        costs = problem.costs(rows, columns)
+        powers = (costs / (costs.max() or 1.0)) ** problem.p
         share = np.asarray(ot.emd(a / a.sum(), b / b.sum(), powers, numItermax=1_000_000)) * a.sum()
     row, column = np.nonzero(share)
     return Coupling(rows[row], columns[column], share[row, column])

@@ -11,7 +11,10 @@ from frostline.errors import BadArray, BadParameter, BadWeights, OffSphere
 from frostline.sphere import OFF_SPHERE
 
 METRICS = ("euclidean", "geodesic")
-LARGEST = 1e150
+HIGHEST = 100.0
+"""Orders p beyond this are refused: c^p leaves the range of float64 within one problem."""
+MOST = 1e290
+"""The largest weight."""
 ALL = slice(None)
 
 
@@ -30,15 +33,21 @@ class Problem:
     metric: str
     x_of: np.ndarray
     y_of: np.ndarray
-    by_index: np.ndarray | None = None
-    """The masses of the points given, when those of x and y agree one by one: then x_i ↔ y_i is a coupling."""
+    scale: float = 1.0
+    """Points and distances are in this unit, a power of two: squares of points as given might leave float64."""
+    x_given: np.ndarray | None = None
+    y_given: np.ndarray | None = None
+    """The masses of the points given."""
 
     @classmethod
     def of(
         cls, x: Array, y: Array, p: float, x_weights: Array | None, y_weights: Array | None, metric: str
     ) -> "Problem":
-        if metric not in METRICS:
+        if not isinstance(metric, str) or metric not in METRICS:
             raise BadParameter(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}.")
+        order = as_order(p)
+        if order > HIGHEST:
+            raise BadParameter(f"p is {order:g}; up to {HIGHEST:g} is supported, where W_p is nearly the largest move.")
         left, right = _points(x, "x", metric), _points(y, "y", metric)
         if left.shape[1] != right.shape[1]:
             raise BadArray(f"x has dimension {left.shape[1]}, y {right.shape[1]}; they must agree.")
@@ -46,28 +55,51 @@ class Problem:
         if not abs(a.sum() - b.sum()) <= 1e-6 * max(a.sum(), b.sum()):
             raise BadWeights(
                 f"x_weights sum to {a.sum():.9g}, y_weights to {b.sum():.9g}: they differ by "
-                f"{abs(a.sum() - b.sum()):.3g}; mass can only be moved, not made."
+                f"{abs(a.sum() - b.sum()):.3g}; mass can only be moved, not made. Divide each by its sum if shares are "
+                "meant."
             )
-        places, masses, owners = zip(_merged(left, a / a.sum()), _merged(right, b / b.sum()), strict=True)
-        paired = a / a.sum() if len(a) == len(b) and np.allclose(a / a.sum(), b / b.sum(), rtol=1e-12, atol=0) else None
-        return cls(places[0], places[1], masses[0], masses[1], as_order(p), metric, owners[0], owners[1], paired)
+        a, b = a / a.sum(), b / b.sum()
+        scale = 1.0 if metric == "geodesic" else _binary(max(np.abs(left).max(), np.abs(right).max()))
+        x_rows, x_mass, x_of = _merged(left / scale, a)
+        y_rows, y_mass, y_of = _merged(right / scale, b)
+        return cls(x_rows, y_rows, x_mass, y_mass, order, metric, x_of, y_of, scale, a, b)
 
     @property
     def geodesic(self) -> bool:
         return self.metric == "geodesic"
 
+    @property
+    def by_index(self) -> np.ndarray | None:
+        """The masses of the points given, when those of x and y agree one by one: then x_i ↔ y_i is a coupling."""
+        a, b = self.x_given, self.y_given
+        if a is None or b is None or len(a) != len(b) or not np.allclose(a, b, rtol=1e-12, atol=0):
+            return None
+        return a
+
+    @property
+    def flipped(self) -> "Problem":
+        """From y to x."""
+        return Problem(
+            self.y,
+            self.x,
+            self.b,
+            self.a,
+            self.p,
+            self.metric,
+            self.y_of,
+            self.x_of,
+            self.scale,
+            self.y_given,
+            self.x_given,
+        )
+
     def distances(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """c(x_i, y_i), pair by pair."""
         return self._measured(np.linalg.norm(x - y, axis=-1))
 
-    def powers(self, rows: np.ndarray | slice = ALL, columns: np.ndarray | slice = ALL) -> tuple[np.ndarray, float]:
-        """(c(x_i, y_j)/unit)^p for these rows and columns, and the unit, the largest cost: c^p alone may overflow.
-
-        Chords come from differences: near zero 2 − 2⟨x,y⟩ has no digits left.
-        """
-        costs = self._measured(np.asarray(cdist(self.x[rows], self.y[columns])))
-        unit = float(costs.max()) or 1.0
-        return (costs / unit) ** self.p, unit
+    def costs(self, rows: np.ndarray | slice = ALL, columns: np.ndarray | slice = ALL) -> np.ndarray:
+        """c(x_i, y_j) for these rows and columns, from differences: near zero 2 − 2⟨x,y⟩ has no digits left."""
+        return self._measured(np.asarray(cdist(self.x[rows], self.y[columns])))
 
     def _measured(self, chords: np.ndarray) -> np.ndarray:
         return 2 * np.arcsin(np.minimum(1.0, chords / 2)) if self.geodesic else chords
@@ -78,8 +110,6 @@ def _points(points: Array, name: str, metric: str) -> np.ndarray:
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise BadArray(f"{name} has shape {tuple(tensor.shape)}; a cloud (n, d) of one or more points is needed.")
     found = as_float64(tensor)
-    if not np.abs(found).max() <= LARGEST:
-        raise BadArray(f"{name} has entries up to {np.abs(found).max():.3g}, whose squares overflow; scale it down.")
     if metric == "geodesic":
         size = np.linalg.norm(found, axis=1)
         off = float(np.abs(size - 1).max())
@@ -98,10 +128,12 @@ def _masses(weights: Array | None, n: int, name: str) -> np.ndarray:
     found = as_float64(as_tensor(weights, name)[0])
     if found.shape != (n,):
         raise BadWeights(f"{name} has shape {found.shape}; {n} points need ({n},).")
-    if not (found >= 0).all() or not found.sum() > 0:
+    if not (found >= 0).all() or not found.max() > 0:
         raise BadWeights(
-            f"{name} must be ≥ 0 and not all zero; the least is {found.min():.3g}, the sum {found.sum():.3g}."
+            f"{name} must be ≥ 0 and not all zero; the least is {found.min():.3g}, the largest {found.max():.3g}."
         )
+    if not found.max() <= MOST:
+        raise BadWeights(f"{name} has entries up to {found.max():.3g}, whose sum may overflow; divide by the largest.")
     return found
 
 
@@ -117,7 +149,14 @@ def _merged(points: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.ndar
         return points, masses, np.arange(len(points))
     number = np.cumsum(new) - 1
     owner[order] = number
-    return rows[new], np.bincount(number, weights=masses[order]), owner
+    # In extended precision where there is one: masses of large clusters must not depend on the order of their points.
+    sums = np.add.reduceat(masses[order].astype(np.longdouble), np.flatnonzero(new))
+    return rows[new], sums.astype(np.float64), owner
+
+
+def _binary(largest: float) -> float:
+    """The power of two next to it: dividing by it loses no digits."""
+    return float(np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000))) if largest > 0 else 1.0
 
 
 def _line(d: int) -> np.ndarray:

@@ -50,7 +50,7 @@ def sliced(
         shadows = [
             np.arctan2(cloud @ plane[:, 1], cloud @ plane[:, 0]) % (2 * np.pi) for cloud in (problem.x, problem.y)
         ]
-        found[k] = circular(shadows[0], problem.a, shadows[1], problem.b, problem.p)
+        found[k], _ = circular(shadows[0], problem.a, shadows[1], problem.b, problem.p)
     largest = float(found.max())
     if not largest > 0:
         return Sliced(0.0, 0.0, projections, problem.p)

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from frostline.arrays import Array, as_number, as_positive
+from frostline.arrays import Array, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.transport.atoms import MOST_ATOMS, few_atoms, two_atoms
 from frostline.transport.distance import Coupling, Distance
-from frostline.transport.exact import simplex
+from frostline.transport.exact import BUDGET, Solution, simplex
 from frostline.transport.problem import Problem
+
+if TYPE_CHECKING:
+    from frostline.transport.circle import Angles
 
 SMALL = 2_000_000
 """Pairs of points up to which ``auto`` solves exactly (a second or two)."""
@@ -24,6 +28,10 @@ class _Wish:
     tolerance: float
     seconds: float
     start: Coupling | None
+
+
+_Found: TypeAlias = tuple[float, float, Coupling | None, str]
+"""Lower, upper, a coupling that costs the upper bound where there is one, and what ended the search."""
 
 
 def wasserstein(
@@ -56,91 +64,106 @@ def wasserstein(
     problem = Problem.of(x, y, p, x_weights, y_weights, metric)
     wish = _Wish(
         TOLERANCE if tolerance is None else _share(tolerance),
-        np.inf if seconds is None else as_positive(seconds, "seconds"),
+        np.inf if seconds is None else _time(seconds),
         _start(problem, coupling),
     )
-    if method == "auto":
-        method, why = _chosen(problem)
+    known = None
+    if isinstance(method, str) and method == "auto":
+        method, why, known = _chosen(problem, wish)
     elif isinstance(method, str) and method in METHODS:
         why = "asked for"
     else:
         raise BadParameter(f"method {method!r} is unknown; there are: auto, {', '.join(METHODS)}.")
-    lower, upper, found, ended = METHODS[method](problem, wish)
+    lower, upper, found, ended = known or METHODS[method](problem, wish)
+    lower, upper = problem.scale * lower, problem.scale * upper
     value = upper if method != "bracket" else (lower + upper) / 2
     given = _given(problem, found) if plan and found is not None else None
     reason = f"{why}; {ended}" if ended else why
     return Distance(value, lower, upper, problem.p, metric, method, reason, given)
 
 
-def _chosen(problem: Problem) -> tuple[str, str]:
+def _chosen(problem: Problem, wish: _Wish) -> tuple[str, str, _Found | None]:
+    """A method, why, and what it found where that had to be known."""
     n, m, d = len(problem.x), len(problem.y), problem.x.shape[1]
     if min(n, m) <= 2:
-        return "atoms", f"one side has {min(n, m)} atom{'s' * (min(n, m) > 1)}"
+        return "atoms", f"one side has {min(n, m)} atom{'s' * (min(n, m) > 1)}", None
     if problem.geodesic and _angles(problem) is not None:
-        return "circle", "both clouds lie on one great circle"
+        found = _circle(problem, wish)
+        # Clouds that are no larger than they are off the circle lie on no circle.
+        allowed = 1e-9 if n * m <= SMALL else wish.tolerance
+        if found[1] - found[0] <= allowed * found[1]:
+            return "circle", "both clouds lie on one great circle", found
     if n * m <= SMALL:
-        return "exact", f"{n} × {m} points are few"
+        return "exact", f"{n} × {m} points are few", None
     if min(n, m) <= MOST_ATOMS:
-        return "atoms", f"one side has {min(n, m)} atoms"
-    return "bracket", f"{n} × {m} points in d = {d} are too many for an exact solution"
+        return "atoms", f"one side has {min(n, m)} atoms", None
+    return "bracket", f"{n} × {m} points in d = {d} are too many for an exact solution", None
 
 
-def _atoms(problem: Problem, wish: _Wish) -> tuple[float, float, Coupling | None, str]:
+def _atoms(problem: Problem, wish: _Wish) -> _Found:
     flipped = len(problem.y) > len(problem.x)
-    one = _flip(problem) if flipped else problem
+    one = problem.flipped if flipped else problem
     if len(one.y) > MOST_ATOMS:
         raise BadParameter(
             f"the smaller side has {len(one.y)} different points; method='atoms' takes up to {MOST_ATOMS}: try 'exact' "
             "or 'bracket'."
         )
     if len(one.y) == 2 and not one.geodesic:
-        value: float = two_atoms(one.x, one.a, one.y, float(one.b[0]), p=one.p)
+        # The lighter atom first: its mass has more digits than 1 less the other's.
+        light = int(one.b.argmin())
+        value: float = two_atoms(one.x, one.a, one.y[[light, 1 - light]], float(one.b[light]), p=one.p)
         return value, value, None, ""
-    value, found = few_atoms(one)
-    return value, value, Coupling(found.columns, found.rows, found.mass) if flipped else found, ""
+    found = few_atoms(one)
+    rows, columns, mass = found.coupling
+    return found.lower, found.upper, Coupling(columns, rows, mass) if flipped else found.coupling, _ended(found)
 
 
-def _angles(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
+def _angles(problem: Problem) -> "Angles | None":
     # numba takes a second to import: only those who need a compiled method pay for it.
     from frostline.transport.circle import angles_on_circle
 
     return angles_on_circle(problem.x, problem.y)
 
 
-def _circle(problem: Problem, wish: _Wish) -> tuple[float, float, Coupling | None, str]:
+def _circle(problem: Problem, wish: _Wish) -> _Found:
     if not problem.geodesic:
         raise BadParameter("method='circle' is exact for metric='geodesic' only; with the chord it is an upper bound.")
     from frostline.transport.circle import circular
 
     angles = _angles(problem)
     if angles is None:
-        raise BadParameter("method='circle' needs both clouds on one great circle (to 1e-9), and they are not.")
-    value = circular(angles[0], problem.a, angles[1], problem.b, problem.p)
-    return value, value, None, ""
+        raise BadParameter("method='circle' needs both clouds on one great circle (to 1e-6), and they are not.")
+    value, off = circular(angles.x, problem.a, angles.y, problem.b, problem.p)
+    off += angles.off
+    if off <= 1e-9 * value:
+        return value, value, None, ""
+    return max(0.0, value - off), value + off, None, f"known to ±{off:.2g}: points off the circle, or tiny masses"
 
 
-def _exact(problem: Problem, wish: _Wish) -> tuple[float, float, Coupling | None, str]:
-    value, found = simplex(problem)
-    return value, value, found, ""
+def _exact(problem: Problem, wish: _Wish) -> _Found:
+    found = simplex(problem)
+    return found.lower, found.upper, found.coupling, _ended(found)
 
 
-def _bracket(problem: Problem, wish: _Wish) -> tuple[float, float, Coupling | None, str]:
+def _ended(found: Solution) -> str:
+    return "" if found.lower == found.upper else "the moves are too short beside the longest one for all digits"
+
+
+def _bracket(problem: Problem, wish: _Wish) -> _Found:
     from frostline.transport.bracketing import bracket
 
     found = bracket(problem, tolerance=wish.tolerance, seconds=wish.seconds, start=wish.start)
-    return found.lower, found.upper, found.coupling, found.why
+    fits = 8 * len(problem.x) * len(problem.y) <= BUDGET
+    advice = "; method='exact' has no width, and its costs fit in memory" if not found.met and fits else ""
+    return found.lower, found.upper, found.coupling, found.why + advice
 
 
-METHODS: dict[str, Callable[[Problem, _Wish], tuple[float, float, Coupling | None, str]]] = {
+METHODS: dict[str, Callable[[Problem, _Wish], _Found]] = {
     "atoms": _atoms,
     "circle": _circle,
     "exact": _exact,
     "bracket": _bracket,
 }
-
-
-def _flip(problem: Problem) -> Problem:
-    return Problem(problem.y, problem.x, problem.b, problem.a, problem.p, problem.metric, problem.y_of, problem.x_of)
 
 
 def _share(tolerance: float) -> float:
@@ -150,14 +173,22 @@ def _share(tolerance: float) -> float:
     return number
 
 
+def _time(seconds: float) -> float:
+    number = as_number(seconds, "seconds")
+    if not number > 0:
+        raise BadParameter(f"seconds is {number:g}; it must be > 0.")
+    return number
+
+
 def _start(problem: Problem, coupling: str | Coupling | None) -> Coupling | None:
     """The coupling to start from, in terms of the merged points."""
     if coupling is None:
         return None
-    if isinstance(coupling, Coupling):
+    if isinstance(coupling, tuple) and len(coupling) == 3:
         return _checked(problem, coupling)
-    if coupling != "index":
-        raise BadParameter(f"coupling {coupling!r} is unknown; there is: index.")
+    if not isinstance(coupling, str) or coupling != "index":
+        shown = repr(coupling) if isinstance(coupling, str) else f"of type {type(coupling).__name__}"
+        raise BadParameter(f"coupling {shown} is unknown; pass 'index', or the plan (rows, columns, mass) of a call.")
     if len(problem.x_of) != len(problem.y_of):
         raise BadArray(f"index coupling pairs points one by one: {len(problem.x_of)} do not match {len(problem.y_of)}.")
     if problem.by_index is None:
@@ -166,25 +197,51 @@ def _start(problem: Problem, coupling: str | Coupling | None) -> Coupling | None
     return Coupling(problem.x_of[there], problem.y_of[there], problem.by_index[there])
 
 
-def _checked(problem: Problem, coupling: Coupling) -> Coupling:
-    """A caller's coupling; refused when it does not have the masses."""
-    rows, columns = problem.x_of[coupling.rows], problem.y_of[coupling.columns]
+def _checked(problem: Problem, coupling: tuple[Array, Array, Array]) -> Coupling:
+    """A caller's coupling; refused when it is none, or does not have the masses."""
+    places = [_indices(part, len(owner)) for part, owner in zip(coupling, (problem.x_of, problem.y_of), strict=False)]
+    mass = as_float64(as_tensor(coupling[2], "the coupling's mass")[0])
+    if mass.ndim != 1 or any(part.shape != mass.shape for part in places) or not (mass >= 0).all():
+        raise BadWeights("a coupling is three lists of one length: rows, columns and masses ≥ 0; this one is not.")
+    rows, columns = problem.x_of[places[0]], problem.y_of[places[1]]
     if (rows < 0).any() or (columns < 0).any():
         raise BadWeights("the coupling to start from moves mass of points that have none.")
     moved = [
-        np.bincount(place, weights=coupling.mass, minlength=n)
+        np.bincount(place, weights=mass, minlength=n)
         for place, n in ((rows, len(problem.a)), (columns, len(problem.b)))
     ]
-    off = max(float(np.abs(one - mass).max()) for one, mass in zip(moved, (problem.a, problem.b), strict=True))
+    off = max(float(np.abs(one - given).max()) for one, given in zip(moved, (problem.a, problem.b), strict=True))
     if not off <= 1e-9:
         raise BadWeights(f"the coupling to start from does not have these masses; they differ by {off:.3g}.")
-    return Coupling(rows, columns, coupling.mass)
+    return Coupling(rows, columns, mass)
+
+
+def _indices(part: Array, n: int) -> np.ndarray:
+    found = np.asarray(part)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or not ((found >= 0) & (found < n)).all():
+        raise BadArray(f"rows and columns of a coupling are lists of indices from 0 to {n - 1}; these are not.")
+    return found.astype(np.int64)
 
 
 def _given(problem: Problem, found: Coupling) -> Coupling:
-    """A coupling of the merged points as one of the points given: of repeated ones, the first."""
-    firsts = [np.unique(owner[owner >= 0], return_index=True)[1] for owner in (problem.x_of, problem.y_of)]
-    places = [
-        np.flatnonzero(owner >= 0)[first] for owner, first in zip((problem.x_of, problem.y_of), firsts, strict=True)
-    ]
-    return Coupling(places[0][found.rows], places[1][found.columns], found.mass)
+    """A coupling of the merged points as one of the points given, with the masses given."""
+    assert problem.x_given is not None and problem.y_given is not None
+    rows, first, mass = _dealt(found.rows, found.mass, problem.x_of, problem.x_given)
+    columns, second, mass = _dealt(found.columns[first], mass, problem.y_of, problem.y_given)
+    return Coupling(rows[second], columns, mass)
+
+
+def _dealt(
+    place: np.ndarray, mass: np.ndarray, owner: np.ndarray, given: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Deal the pieces at each merged point out to the points it was merged from, in turn, splitting where one is full.
+
+    Returns for each new piece the point, the piece it comes from, and its mass.
+    """
+    if len(np.unique(owner)) == len(owner):
+        single = np.empty(owner.max() + 1, dtype=np.int64)
+        single[owner[owner >= 0]] = np.flatnonzero(owner >= 0)
+        return single[place], np.arange(len(place)), mass
+    from frostline.transport.couplings import dealt
+
+    return dealt(place, mass, owner, given)

@@ -1,7 +1,8 @@
 """A balanced tree over a cloud, and the c-transform it makes cheap: min_y c(x, y) − g(y) over all y, exactly.
 
-Branches whose box is too far for their largest g are left out, so a query costs about log n where potentials are
-smooth.
+A branch is left out when no point of it can beat the best one known: with a plane above its g, the least of c^p less
+the plane over its box is a bound. For |x − y|² that is again the distance from a shifted x to the box, and the plane
+takes g's slope, so that the bound errs by the square of the box's size. For other costs the plane lies flat.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ from jaxtyping import Float, Int
 from numba import njit, prange
 
 LEAF = 12
+FITTED = 8
+"""Dimensions up to which planes are fitted."""
+STEEP = 4096
+"""Points in a node up to which its plane is fitted: larger nodes are hardly ever left out by their slope."""
 BLOCK = 512
 """Queries that one thread takes in a row."""
 
@@ -54,14 +59,12 @@ class Tree:
         Quick when neighbours in ``x`` are neighbours in space, as in the order of a tree.
         """
         potential = np.ascontiguousarray(g[self.order])
-        top = _tops(potential, self.start, self.stop)
+        sloped = p == 2 and not geodesic and x.shape[1] <= FITTED
         values, places = _transform(
             np.ascontiguousarray(x),
             self.points,
             potential,
-            self.low,
-            self.high,
-            top,
+            _records(self.points, potential, self.low, self.high, self.start, self.stop, sloped),
             self.start,
             self.stop,
             float(p),
@@ -104,19 +107,73 @@ def _build(points, levels):
     return order, low, high, start, stop
 
 
+@njit(cache=True, parallel=True)
+@no_type_check
+def _records(points, g, low, high, start, stop, sloped):
+    """What a query reads of each node, side by side: box, centre, half the slope of a plane above g, its height.
+
+    g(y) ≤ height − |half|² + 2 half·(y − centre) on the node. Any slope is right, the least-squares one is tight.
+    """
+    d = points.shape[1]
+    nodes = len(start)
+    records = np.zeros((nodes, 4 * d + 1))
+    for node in prange(nodes):
+        a, b = start[node], stop[node]
+        record = records[node]
+        box, centre, half = record[: 2 * d], record[2 * d : 3 * d], record[3 * d : 4 * d]
+        box[:d], box[d:] = low[node], high[node]
+        if sloped and 1 < b - a <= STEEP:
+            _fit(points[a:b], g[a:b], centre, half)
+        top = -np.inf
+        for i in range(a, b):
+            value = g[i]
+            for k in range(d):
+                value -= 2 * half[k] * (points[i, k] - centre[k])
+            top = max(top, value)
+        for k in range(d):
+            top += half[k] * half[k]
+        record[4 * d] = top
+    return records
+
+
 @njit(cache=True)
 @no_type_check
-def _tops(g, start, stop):
-    """The largest potential below each node."""
-    nodes = len(start)
-    top = np.full(nodes, -np.inf)
-    for node in range(nodes - 1, -1, -1):
-        if 2 * node + 2 < nodes:
-            top[node] = max(top[2 * node + 1], top[2 * node + 2])
-        else:
-            for i in range(start[node], stop[node]):
-                top[node] = max(top[node], g[i])
-    return top
+def _fit(points, g, centre, half):
+    """Mean of the points, and half the slope of g over them by least squares (flatter where they leave it open)."""
+    n, d = points.shape
+    mean = 0.0
+    for i in range(n):
+        mean += g[i] / n
+        for k in range(d):
+            centre[k] += points[i, k] / n
+    moments, mixed = np.zeros((d, d)), np.zeros(d)
+    trace = 0.0
+    for i in range(n):
+        for k in range(d):
+            away = points[i, k] - centre[k]
+            mixed[k] += away * (g[i] - mean)
+            trace += away * away
+            for j in range(d):
+                moments[k, j] += away * (points[i, j] - centre[j])
+    if trace > 0:
+        for k in range(d):
+            moments[k, k] += 1e-6 * trace
+        half[:] = np.linalg.solve(moments, mixed) / 2
+
+
+@njit(cache=True, inline="always")
+@no_type_check
+def _least(x, record, p, geodesic):
+    """No c(x, y)^p − g(y) on this node is below this."""
+    d = len(x)
+    square, shift = 0.0, 0.0
+    for k in range(d):
+        half = record[3 * d + k]
+        away = x[k] + half
+        away = max(record[k] - away, 0.0, away - record[d + k])
+        square += away * away
+        shift += half * (x[k] - record[2 * d + k])
+    return _power(square, p, geodesic) - 2 * shift - record[4 * d]
 
 
 @njit(cache=True, inline="always")
@@ -131,7 +188,7 @@ def _power(square, p, geodesic):
 
 @njit(cache=True, parallel=True)
 @no_type_check
-def _transform(x, y, g, low, high, top, start, stop, p, geodesic):
+def _transform(x, y, g, records, start, stop, p, geodesic):
     m, d = x.shape
     nodes = len(start)
     values, places = np.empty(m), np.empty(m, np.int64)
@@ -161,11 +218,7 @@ def _transform(x, y, g, low, high, top, start, stop, p, geodesic):
                             best, place = value, j
                     continue
                 left, right = 2 * node + 1, 2 * node + 2
-                a, b = 0.0, 0.0
-                for k in range(d):
-                    a += max(low[left, k] - x[i, k], 0.0, x[i, k] - high[left, k]) ** 2
-                    b += max(low[right, k] - x[i, k], 0.0, x[i, k] - high[right, k]) ** 2
-                near, far = _power(a, p, geodesic) - top[left], _power(b, p, geodesic) - top[right]
+                near, far = _least(x[i], records[left], p, geodesic), _least(x[i], records[right], p, geodesic)
                 if near > far:
                     left, right, near, far = right, left, far, near
                 # The nearer branch is put on top, and looked at first.
