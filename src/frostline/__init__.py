@@ -31,6 +31,8 @@ _HOMES = {
     "laplace_growth": "frostline.analysis.laplace",
     "fit": "frostline.analysis.fits",
     "wasserstein": "frostline.transport.solve",
+    "Coupling": "frostline.transport.distance",
+    "sliced": "frostline.transport.sliced",
     "distance_curve": "frostline.analysis.curves",
     "load_run": "frostline.store",
 }
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from frostline.theory.rates import rates
     from frostline.theory.regime import regime
     from frostline.theory.terminal import terminal
+    from frostline.transport.distance import Coupling
+    from frostline.transport.sliced import sliced
     from frostline.transport.solve import wasserstein
 
 

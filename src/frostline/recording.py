@@ -1,5 +1,6 @@
 """Run a spec into a run directory: checkpoints on the way, summary and pictures at the end, resumed if killed."""
 
+import math
 import os
 import platform
 import sys
@@ -230,7 +231,7 @@ def _summary(
         "regime": run.regime.facts() | {"meaning": run.regime.describe()},
         "phases": None if seen is None else phase_facts(seen),
         "off_cluster": None if measure is None or last is None else int(measure.off_cluster(last).sum()),
-        "mass_imbalance": None if measure is None or last is None else measure.imbalance(last),
+        "mass_imbalance": None if measure is None or last is None else _number(measure.imbalance(last)),
         "distance_at_times": bounds,
         "distance": {
             "what": f"W2 to the limit of the same tokens, {'exact' if exact else 'index coupling (an upper bound)'}",
@@ -242,6 +243,10 @@ def _summary(
             "smallest_at": curve[best][0] if values else None,
         },
     }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _bounds(run: Trajectory, measured: Callable[[int, int], None] | None) -> dict[str, Any]:

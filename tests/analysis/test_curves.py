@@ -1,5 +1,7 @@
 """W(t) with bounds over a run: against exact transport, warm starts, targets of one's own."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,16 @@ def test_brackets_contain_it_and_start_from_one_another(circle, p, metric):
     true = np.array([exact(x, goal, p=p, metric=metric) for x in circle.tokens])
     assert (found.lower <= true * (1 + 1e-9)).all() and (true <= found.upper * (1 + 1e-9)).all()
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_tokens_that_coincide_for_a_while(circle):
+    """Repeated tokens are merged at one time and not at the next: the plan still has everyone's mass."""
+    x0 = np.repeat(circle.initial[:40], 3, axis=0)
+    run = fl.simulate(circle.layers[0][0], x0, until=3.0, stepper=fl.Euler(0.2), save_at=[0, 1, 3])
+    run = dataclasses.replace(run, tokens=fl.sphere.normalise(run.tokens + [[[0.0]], [[1e-3]], [[0.0]]] * run.initial))
+    found = fl.distance_curve(run, method="bracket")
+    goal = fl.limit(circle.layers[0][0])(x0)
+    assert found.values == pytest.approx([exact(x, goal) for x in run.tokens], rel=0.03)
 
 
 def test_targets_of_ones_own(circle):

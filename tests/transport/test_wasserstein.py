@@ -92,9 +92,12 @@ def test_a_zero_temperature_cloud_against_its_own_limit(rng, values, p):
     """Symmetric A: the index coupling is optimal (THEORY section 10), in whatever order the limit is listed."""
     head = head_with(symmetric(values, rng), rng)
     x0 = fl.sample.uniform(200, 3, seed=rng)
+    # A one-dimensional limit is two atoms to the last bit, whatever the eigenvectors.
     x, limit = at_clocks(head, x0, [0.7])[0], fl.limit(head)(x0)
+    if values[1] < 1:
+        assert len(np.unique(limit, axis=0)) == 2
     expected = float((np.linalg.norm(x - limit, axis=1) ** p).mean() ** (1 / p))
-    found = fl.wasserstein(x, limit[rng.permutation(200)].round(12), p=p)
+    found = fl.wasserstein(x, limit[rng.permutation(200)], p=p)
     assert found.value == pytest.approx(expected, rel=1e-9)
 
 
@@ -120,11 +123,10 @@ def test_plans_have_the_marginals_and_the_cost(seed, metric):
     for method in ("exact", "bracket", "atoms"):
         found = fl.wasserstein(x, y, x_weights=a, y_weights=b, metric=metric, method=method, plan=True)
         rows, columns, mass = found.plan
-        # Of repeated points the first stands for all, so compare the masses of places.
-        for cloud_, w, places in ((x, a, rows), (y, b, columns)):
-            _, place = np.unique(cloud_, axis=0, return_inverse=True)
-            moved = np.bincount(place.ravel()[places], weights=mass, minlength=place.max() + 1)
-            assert np.abs(moved - np.bincount(place.ravel(), weights=w)).max() < 1e-9
+        for w, places in ((a, rows), (b, columns)):
+            assert np.abs(np.bincount(places, weights=mass, minlength=len(w)) - w).max() < 1e-9
+        again = fl.wasserstein(x, y, x_weights=a, y_weights=b, metric=metric, method="bracket", coupling=found.plan)
+        assert again.upper <= found.upper * (1 + 1e-9) + 1e-12
         chords = np.linalg.norm(x[rows] - y[columns], axis=1)
         costs = 2 * np.arcsin(np.minimum(1, chords / 2)) if metric == "geodesic" else chords
         assert float((mass @ costs**2) ** 0.5) == pytest.approx(found.upper, rel=1e-6, abs=1e-9)

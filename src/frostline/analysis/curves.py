@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from frostline.analysis.replaying import one_run, replay, shares
 from frostline.arrays import Array, as_float64, as_order
 from frostline.dynamics.simulation import Trajectory
-from frostline.errors import BadParameter, BadRun, NoLimit
+from frostline.errors import BadArray, BadParameter, BadRun, NoLimit
 from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.limits import Limit
 from frostline.theory.limits import limit as limit_of
@@ -147,7 +147,7 @@ class DistanceCurve:
         widest = float(((self.upper - self.lower) / np.where(self.upper > 0, self.upper, 1.0)).max())
         return (
             f"DistanceCurve(W{self.p:g} from {self.values[0]:.4g} to {self.values[-1]:.4g} at {len(self.times)} times, "
-            f"known to {100 * widest:.2g} %; {', '.join(sorted(set(self.methods)))})"
+            f"{'exact' if widest < 1e-9 else f'known to {100 * widest:.2g} %'}; {', '.join(sorted(set(self.methods)))})"
         )
 
 
@@ -168,6 +168,8 @@ def distance_curve(
     options are those of ``wasserstein``, for each time; ``progress(done, of)`` is called after each.
     """
     one_run(run, "distance_curve")
+    if progress is not None and not callable(progress):
+        raise BadParameter(f"progress is {progress!r}; a function (done, of) is needed.")
     start, mine = unit_rows(as_float64(run.initial)), shares(run)
     target = _target(run, limit, start)
     defined = np.isfinite(target).all(1)
@@ -216,4 +218,9 @@ def _target(run: Trajectory, given: Limit | Array | None, start: np.ndarray) -> 
     if given is None or isinstance(given, Limit):
         found = limit_of([list(layer) for layer in run.layers]) if given is None else given
         return as_float64(found(start))
-    return unit_rows(as_float64(as_tokens(given, "limit")[0]))
+    tokens = as_float64(as_tokens(given, "limit")[0])
+    if tokens.ndim != 2 or tokens.shape[1] != start.shape[1]:
+        raise BadArray(
+            f"limit has shape {tokens.shape}; tokens of the run's dimension, (n, {start.shape[1]}), are needed."
+        )
+    return unit_rows(tokens)

@@ -92,7 +92,7 @@ def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
         say(distance["none_because"])
     else:
         say(
-            f"W2 to the limit ({'exact' if distance['exact'] else 'index coupling, an upper bound'}): "
+            f"W2 to the limit ({'exact' if distance['exact'] else 'each token to its own limit, an upper bound'}): "
             f"{distance['first']:.4g} at the start, smallest "
             f"{distance['smallest']:.4g} at t = {distance['smallest_at']:.4g}, {distance['last']:.4g} at the end."
         )
@@ -102,7 +102,7 @@ def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
         widest = max((high - low) / high if high > 0 else 0.0 for low, high in bounds)
         sure = "exactly" if widest < 1e-9 else f"to {100 * widest:.2g} % or better, guaranteed"
         rows = ", ".join(f"{w:.4g} (t = {t:.4g})" for t, w in zip(known["times"], known["value"], strict=True))
-        say(f"W2 to the limit at the kept times, {sure}: {rows}.")
+        say(f"W2 by optimal transport at the kept times, {sure}: {rows}.")
     if summary.get("phases"):
         for line in summary["phases"]["meaning"].splitlines():
             say(f"  {line}")

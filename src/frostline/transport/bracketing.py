@@ -134,7 +134,7 @@ class _Search:
         a, b, p = self.problem.a, self.problem.b, self.problem.p
         size = float(a @ np.abs(f) + b @ np.abs(g) + 2 * chosen)
         total = math.fsum(a * f) + math.fsum(b * g) - 16 * (1 + p) * np.finfo(float).eps * size
-        self.lower = max(self.lower, max(total, 0.0) ** (1 / p))
+        self.lower = max(self.lower, float(max(total, 0.0) ** (1 / p)))
 
     def _above(self, found: Coupling) -> None:
         value = cost(self.problem, found)

@@ -17,11 +17,12 @@ class Coupling(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Distance:
-    """W_p between two discrete measures lies in [lower, upper], guaranteed; ``value`` is the best single number.
+    """W_p between two discrete measures lies in [lower, upper], guaranteed; ``value`` is the best single number:
+    the bound itself where both agree, else the middle.
 
     method   atoms | circle | exact | bracket;  why: the reason for the method, and what ended it
-    plan     (rows, columns, mass) of a coupling that costs ``upper``, when asked for and where there is one: indices
-             into the points given (of repeated points, the first)
+    plan     (rows, columns, mass) of a coupling of the points given that costs ``upper``, when asked for and where
+             there is one
     """
 
     value: float
@@ -37,6 +38,9 @@ class Distance:
     def width(self) -> float:
         """(upper − lower)/upper, the relative uncertainty; 0 when both are 0."""
         return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
+
+    def __float__(self) -> float:
+        return self.value
 
     def __repr__(self) -> str:
         sure = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frostline.arrays import Array, as_count
-from frostline.errors import BadParameter
+from frostline.errors import BadArray, BadParameter
 from frostline.sample import Seed, generator
 from frostline.transport.circle import circular
 from frostline.transport.problem import Problem
@@ -23,6 +23,9 @@ class Sliced:
     standard_error: float
     projections: int
     p: float
+
+    def __repr__(self) -> str:
+        return f"Sliced({self.value:.4g} ± {self.standard_error:.2g}; p = {self.p:g}, {self.projections} circles)"
 
 
 def sliced(
@@ -44,6 +47,8 @@ def sliced(
     if as_count(projections, "projections") < 2:
         raise BadParameter("one projection has no standard error; take at least 2.")
     rng, d = generator(seed), problem.x.shape[1]
+    if d < 2:
+        raise BadArray("points in d = 1 have no great circles to cast shadows on; d ≥ 2 is needed.")
     found = np.empty(projections)
     for k in range(projections):
         plane = np.linalg.qr(rng.standard_normal((d, 2)))[0]

@@ -135,7 +135,8 @@ def _circle(problem: Problem, wish: _Wish) -> _Found:
         raise BadParameter("method='circle' needs both clouds on one great circle (to 1e-6), and they are not.")
     value, off = circular(angles.x, problem.a, angles.y, problem.b, problem.p)
     off += angles.off
-    if off <= 1e-9 * value:
+    # Angles themselves have no digits below 1e-16.
+    if off <= max(1e-9 * value, 1e-20):
         return value, value, None, ""
     return max(0.0, value - off), value + off, None, f"known to ±{off:.2g}: points off the circle, or tiny masses"
 

@@ -60,16 +60,24 @@ class Tree:
         """
         potential = np.ascontiguousarray(g[self.order])
         sloped = p == 2 and not geodesic and x.shape[1] <= FITTED
-        values, places = _transform(
-            np.ascontiguousarray(x),
-            self.points,
-            potential,
-            _records(self.points, potential, self.low, self.high, self.start, self.stop, sloped),
-            self.start,
-            self.stop,
-            float(p),
-            bool(geodesic),
-        )
+        try:
+            records = _records(self.points, potential, self.low, self.high, self.start, self.stop, sloped)
+            values, places = _transform(
+                np.ascontiguousarray(x),
+                self.points,
+                potential,
+                records,
+                self.start,
+                self.stop,
+                float(p),
+                bool(geodesic),
+            )
+        except SystemError as error:
+            # Ctrl-C while compiled threads run comes out of numba as this, with the truth somewhere behind it.
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, KeyboardInterrupt):
+                cause = cause.__cause__ or cause.__context__
+            raise (error if cause is None else KeyboardInterrupt) from None
         return values, self.order[places]
 
 
