@@ -12,7 +12,7 @@ from numba import njit
 from frostline.transport.distance import Coupling
 from frostline.transport.index import power_mean
 from frostline.transport.problem import Problem
-from frostline.transport.trees import Tree
+from frostline.transport.trees import Tree, divided
 
 GROUP = 96
 """Pieces in a group that is solved exactly; the network simplex takes about a millisecond for it."""
@@ -44,26 +44,21 @@ def halved(
 @njit(cache=True)
 @no_type_check
 def _cut(index, mass, start, stop, keys, half, out_index, out_mass, place):
-    """Write the pieces of one stretch, sorted by key and cut at ``half``, from ``place`` on; returns (middle, end)."""
-    count = stop - start
-    local = np.argsort(keys[:count], kind="mergesort")
-    filled, middle = 0.0, -1
-    for k in range(count):
-        i, m = index[start + local[k]], mass[start + local[k]]
-        if middle < 0 and filled + m >= half:
+    """Write the pieces of one stretch, cut at ``half`` along the keys, from ``place`` on; returns (middle, end)."""
+    cut, filled = divided(keys, index[start:stop], mass[start:stop], half)
+    middle = -1
+    for k in range(start, stop):
+        i, m = index[k], mass[k]
+        if k - start == cut:
             first = half - filled
             if first > 0:
                 out_index[place], out_mass[place] = i, first
                 place += 1
             middle = place
             m -= first
-            if m > 0:
-                out_index[place], out_mass[place] = i, m
-                place += 1
-        else:
+        if m > 0:
             out_index[place], out_mass[place] = i, m
             place += 1
-        filled += m if middle < 0 else 0.0
     if middle < 0:
         middle = place
     return middle, place

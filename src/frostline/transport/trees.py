@@ -83,6 +83,54 @@ class Tree:
 
 @njit(cache=True)
 @no_type_check
+def divided(keys, items, mass, half):
+    """Reorder all three so that smaller keys come first up to where their mass reaches ``half``.
+
+    Returns that place and the mass before it. Only what lies next to the cut is looked at again and again, so this
+    takes a few passes where sorting takes log n.
+    """
+    first, last, before, state = 0, len(keys), 0.0, 12345
+    while last - first > 1:
+        state = (1103515245 * state + 12345) % 2147483648
+        pivot = keys[first + state % (last - first)]
+        low, at, high = first, first, last
+        below, equal = 0.0, 0.0
+        while at < high:
+            key = keys[at]
+            if key < pivot:
+                below += mass[at]
+                keys[low], keys[at] = keys[at], keys[low]
+                items[low], items[at] = items[at], items[low]
+                mass[low], mass[at] = mass[at], mass[low]
+                low += 1
+                at += 1
+            elif key > pivot:
+                high -= 1
+                keys[high], keys[at] = keys[at], keys[high]
+                items[high], items[at] = items[at], items[high]
+                mass[high], mass[at] = mass[at], mass[high]
+            else:
+                equal += mass[at]
+                at += 1
+        if before + below > half:
+            last = low
+        elif before + below + equal > half:
+            before += below
+            while before + mass[low] <= half:
+                before += mass[low]
+                low += 1
+            return low, before
+        else:
+            before += below + equal
+            first = high
+    if first < last and before + mass[first] <= half:
+        before += mass[first]
+        first += 1
+    return first, before
+
+
+@njit(cache=True, parallel=True)
+@no_type_check
 def _build(points, levels):
     n, d = points.shape
     nodes = 2 ** (levels + 1) - 1
@@ -90,28 +138,28 @@ def _build(points, levels):
     start, stop = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
     low, high = np.empty((nodes, d)), np.empty((nodes, d))
     stop[0] = n
-    for node in range(nodes):
-        a, b = start[node], stop[node]
-        for k in range(d):
-            low[node, k], high[node, k] = np.inf, -np.inf
-        for i in range(a, b):
+    for level in range(levels + 1):
+        for node in prange(2**level - 1, 2 ** (level + 1) - 1):
+            a, b = start[node], stop[node]
             for k in range(d):
-                value = points[order[i], k]
-                low[node, k] = min(low[node, k], value)
-                high[node, k] = max(high[node, k], value)
-        if 2 * node + 2 < nodes:
-            axis, widest = 0, -1.0
-            for k in range(d):
-                if high[node, k] - low[node, k] > widest:
-                    axis, widest = k, high[node, k] - low[node, k]
-            part = order[a:b].copy()
-            keys = np.empty(b - a)
-            for i in range(b - a):
-                keys[i] = points[part[i], axis]
-            order[a:b] = part[np.argsort(keys, kind="mergesort")]
-            middle = (a + b) // 2
-            start[2 * node + 1], stop[2 * node + 1] = a, middle
-            start[2 * node + 2], stop[2 * node + 2] = middle, b
+                low[node, k], high[node, k] = np.inf, -np.inf
+            for i in range(a, b):
+                for k in range(d):
+                    value = points[order[i], k]
+                    low[node, k] = min(low[node, k], value)
+                    high[node, k] = max(high[node, k], value)
+            if level < levels:
+                axis, widest = 0, -1.0
+                for k in range(d):
+                    if high[node, k] - low[node, k] > widest:
+                        axis, widest = k, high[node, k] - low[node, k]
+                keys = np.empty(b - a)
+                for i in range(b - a):
+                    keys[i] = points[order[a + i], axis]
+                middle = (a + b) // 2
+                divided(keys, order[a:b], np.ones(b - a), middle - a)
+                start[2 * node + 1], stop[2 * node + 1] = a, middle
+                start[2 * node + 2], stop[2 * node + 2] = middle, b
     return order, low, high, start, stop
 
 
