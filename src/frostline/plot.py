@@ -189,6 +189,27 @@ def trajectory_html(run: Trajectory) -> str:
     return f'{text}<img alt="tokens at the saved times" src="data:image/png;base64,{_base64(buffer)}">'
 
 
+def panels(count: int, *, width: float = 5.2, height: float = 3.9) -> tuple[list[Axes], Figure]:
+    """Empty axes side by side, in the style of all figures here."""
+    figure = _figure(width * count, height)
+    figure.set_layout_engine("constrained")
+    axes = [figure.add_subplot(1, count, k + 1) for k in range(count)]
+    for ax in axes:
+        ax.grid(alpha=0.25, which="major", lw=0.5)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set_color(INK)
+        ax.tick_params(colors=INK, labelsize=9)
+        for text in (ax.xaxis.label, ax.yaxis.label, ax.title):
+            text.set(color=INK, fontsize=10)
+    return axes, figure
+
+
+def shade(number: int, count: int) -> tuple[float, float, float, float]:
+    """Colours for a sequence (of temperatures, say), from warm to cold; readable on light and dark."""
+    found = matplotlib.colormaps["plasma_r"](0.15 + 0.65 * number / max(1, count - 1))
+    return found[0], found[1], found[2], found[3]
+
+
 def _check_run(run: object) -> None:
     if not isinstance(run, Trajectory):
         raise BadParameter(f"plot draws a run of simulate (a Trajectory), not {type(run).__name__}.")

@@ -1,0 +1,113 @@
+"""A claim: a statement of the theory, how it is measured, when it holds, and the picture that shows it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+Verdict: TypeAlias = Literal["holds", "fails", "undecided"]
+Tick: TypeAlias = Callable[[str], None]
+"""Called with a few words whenever a part of a measurement begins."""
+Table: TypeAlias = dict[str, Any]
+"""Columns of equal length."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One criterion: what was asked, what was found; ``holds`` is None when the size cannot decide it."""
+
+    what: str
+    wanted: str
+    found: str
+    holds: bool | None
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Tokens through depth for the page's scrubber: (k, n, 2 or 3), coloured by group, with one number per time."""
+
+    title: str
+    times: np.ndarray
+    tokens: np.ndarray
+    groups: np.ndarray
+    marks: np.ndarray
+    level: np.ndarray
+    level_name: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured: tables (they become Parquet), numbers (they become JSON), maybe frames to scrub through."""
+
+    tables: Mapping[str, Table]
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    frames: tuple[Frames, ...] = ()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A sentence on what was found, and the checks it rests on."""
+
+    why: str
+    checks: Sequence[Check]
+
+    @property
+    def verdict(self) -> Verdict:
+        """One check that fails is enough; all must be decided before the claim holds."""
+        found = [check.holds for check in self.checks]
+        return "fails" if False in found else "undecided" if None in found or not found else "holds"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement.
+
+    statement, reading, assumed   what is claimed; how to read the figure; what the measurement takes for granted
+    sizes                         settings of the measurement: "test" (seconds), "quick", "full"
+    seconds                       about how long each size takes on two cores, for the time left
+    measure, judge, draw          from settings and seed to evidence; from evidence to a judgement, and to a figure
+    beyond                        whether it goes past the paper
+    """
+
+    name: str
+    title: str
+    statement: str
+    reading: str
+    assumed: str
+    sizes: Mapping[str, Any]
+    seconds: Mapping[str, float]
+    measure: Callable[[Any, int, Tick], Evidence]
+    judge: Callable[[Evidence], Judgement]
+    draw: Callable[[Evidence], Figure]
+    beyond: bool = False
+
+    def spec(self, size: str, seed: int) -> dict[str, Any]:
+        """All that the measurement depends on but the code."""
+        return {"claim": self.name, "size": size, "seed": seed, "settings": asdict(self.sizes[size])}
+
+
+@dataclass(frozen=True)
+class Line:
+    """y = intercept + slope·x by least squares, with the slope's 95 % interval and R²."""
+
+    slope: float
+    low: float
+    high: float
+    intercept: float
+    r_squared: float
+
+    @classmethod
+    def through(cls, x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> "Line":
+        found = stats.linregress(x, y)
+        reach = float(stats.t.ppf(0.975, max(1, len(x) - 2)) * found.stderr)
+        slope = float(found.slope)
+        return cls(slope, slope - reach, slope + reach, float(found.intercept), float(found.rvalue) ** 2)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return self.intercept + self.slope * x
+
+    def __str__(self) -> str:
+        return f"{self.slope:.3g} [{self.low:.3g}, {self.high:.3g}], R² = {self.r_squared:.3f}"

@@ -1,0 +1,76 @@
+"""A head without its temperature, a smooth start, and what becomes of it: what several claims are measured on."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.analysis.curves import Measure
+from frostline.attention import Attention
+from frostline.dynamics.simulation import Trajectory, simulate
+from frostline.sample import Nodes, nodes
+from frostline.theory.limits import limit
+
+Matrix: TypeAlias = tuple[tuple[float, ...], ...]
+
+
+def diagonal(*values: float) -> Matrix:
+    return tuple(tuple(value if i == j else 0.0 for j in range(len(values))) for i, value in enumerate(values))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """B and V, and a start with density ∝ e^{⟨tilt, x⟩} on weighted nodes; ``mirrored``: and its mirror image in x₁."""
+
+    B: Matrix
+    V: Matrix
+    tilt: tuple[float, ...]
+    count: int
+    mirrored: bool = False
+
+    def head(self, beta: float) -> Attention:
+        return Attention.from_matrices(self.B, self.V, beta)
+
+    def start(self) -> Nodes:
+        tilt = np.array(self.tilt)
+        found = nodes(self.count, len(self.tilt), log_density=lambda x: x @ tilt)
+        if not self.mirrored:
+            return found
+        image = found.tokens * np.array([1.0] + [-1.0] * (len(tilt) - 1))
+        return Nodes(np.concatenate([found.tokens, image]), np.concatenate([found.weights, found.weights]) / 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """A run kept at ``times``, and W₂ to the limit of the same tokens there (exact for two points)."""
+
+    run: Trajectory
+    times: Float[np.ndarray, "k"]
+    distance: Float[np.ndarray, "k"]
+
+    @property
+    def best(self) -> int:
+        return int(self.distance.argmin())
+
+    def crosses(self, level: float) -> float | None:
+        """When W₂ rises through this level after its minimum, by linear interpolation; None when it does not."""
+        later = np.flatnonzero(self.distance[self.best :] >= level)
+        if not len(later) or later[0] == 0:
+            return None
+        k = self.best + int(later[0])
+        (a, b), (s, t) = self.distance[k - 1 : k + 1], self.times[k - 1 : k + 1]
+        return float(s + (t - s) * (level - a) / (b - a))
+
+
+@lru_cache(maxsize=64)
+def follow(setting: Setting, beta: float, until: float, frames: int = 121) -> Followed:
+    """Run the setting at this temperature; several claims look at the same runs."""
+    start = setting.start()
+    head = setting.head(beta)
+    run = simulate(
+        head, start.tokens, until=until, weights=start.weights, save_at=np.linspace(0.0, until, frames).tolist()
+    )
+    measure = Measure.of(limit(setting.head(beta)), start.tokens, start.weights)
+    return Followed(run, run.times, np.array([measure.distance(x) for x in run.tokens]))

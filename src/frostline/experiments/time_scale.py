@@ -1,0 +1,162 @@
+"""Claim: everything happens on the time scale log β (THEORY section 7 and eq. 13)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from frostline import plot
+from frostline.analysis.fits import fit
+from frostline.analysis.phases import phases_of_curve
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Tick
+from frostline.experiments.setting import Setting, follow
+from frostline.experiments.theorem import TILT, B, V
+from frostline.theory.terminal import terminal
+
+LEVEL = 0.7
+"""W₂ on its way to √2: half the way, where (13) speaks of the hand-over."""
+NEAR = 0.6
+"""δ of THEORY section 7: below this W₂ counts as near the limit."""
+
+
+@dataclass(frozen=True)
+class Size:
+    betas: tuple[float, ...]
+    setting: Setting
+    until: float
+
+
+def measure(size: Size, seed: int, tick: Tick) -> Evidence:
+    columns: dict[str, list[float]] = {
+        name: [] for name in ("beta", "t_smallest", "smallest", "begins", "ends", "t_crosses", "eq13")
+    }
+    start, rows = size.setting.start(), []
+    for beta in size.betas:
+        tick(f"β = {beta:g}")
+        found = follow(size.setting, beta, size.until)
+        near = np.flatnonzero(found.distance <= NEAR)
+        fate = terminal(size.setting.head(beta), start.tokens, weights=start.weights)
+        crosses = found.crosses(LEVEL)
+        values = (
+            beta,
+            _lowest(found.times, found.distance),
+            float(found.distance.min()),
+            found.times[near[0]] if len(near) else np.nan,
+            found.times[near[-1]] if len(near) else np.nan,
+            np.nan if crosses is None else crosses,
+            np.nan if fate.hand_over is None else fate.hand_over,
+        )
+        for name, value in zip(columns, values, strict=True):
+            columns[name].append(float(value))
+        rows.append(found.distance)
+    some = slice(1, None, max(1, len(found.times) // 40))
+    fitted = fit(list(size.betas), found.times[some], np.array(rows)[:, some])
+    fate = terminal(size.setting.head(1.0))
+    seen = phases_of_curve(found.times, rows[-1])
+    return Evidence(
+        {"times": columns},
+        {
+            "C": fitted.C.value,
+            "c": fitted.c.value,
+            "g_A": fate.contraction,
+            "g_V": fate.growth,
+            "phases_at_coldest": seen.describe(),
+        },
+    )
+
+
+def judge(evidence: Evidence) -> Judgement:
+    table, numbers = {name: np.array(column) for name, column in evidence.tables["times"].items()}, evidence.numbers
+    logs = np.log(table["beta"])
+    lowest = Line.through(logs, table["t_smallest"])
+    by_bound = 1 / (2 * (numbers["C"] + numbers["c"]))
+    by_flow = 0.5 * (1 / numbers["g_A"] + 1 / numbers["g_V"])
+    seen = np.isfinite(table["t_crosses"])
+    crossing = Line.through(logs[seen], table["t_crosses"][seen]) if seen.sum() >= 3 else None
+    depth = Line.through(np.log(np.log1p(table["beta"]) / table["beta"]), np.log(table["smallest"]))
+    stay = Line.through(logs, table["ends"] - table["begins"])
+    checks = [
+        Check(
+            "the time of the smallest W₂ against log β",
+            "a straight line that rises: R² ≥ 0.98",
+            f"slope {lowest}; the bound's own minimum moves with {by_bound:.3g}",
+            bool(lowest.r_squared >= 0.98 and lowest.low > 0),
+        ),
+        Check(
+            f"the time at which W₂ has risen to {LEVEL} again (the hand-over)",
+            f"slope {by_flow:.3g} ± 20 % (eq. 13), R² ≥ 0.98",
+            "too few crossings" if crossing is None else f"slope {crossing}",
+            None if crossing is None else bool(abs(crossing.slope / by_flow - 1) <= 0.2 and crossing.r_squared >= 0.98),
+        ),
+        Check(
+            f"the stay below W₂ = {NEAR:g}",
+            "gets longer with log β, R² ≥ 0.95",
+            f"{stay} (lengths {', '.join(f'{x:.3g}' for x in table['ends'] - table['begins'])})",
+            bool(stay.low > 0 and stay.r_squared >= 0.95),
+        ),
+        Check(
+            "the smallest W₂ against log(β+1)/β",
+            "a power above 0, R² ≥ 0.9",
+            str(depth),
+            bool(depth.slope > 0 and depth.r_squared >= 0.9),
+        ),
+    ]
+    late = "" if crossing is None else f", the hand-over by {crossing.slope:.2f} (eq. 13: {by_flow:.2f})"
+    return Judgement(
+        f"Per unit of log β the minimum comes {lowest.slope:.2f} later (R² = {lowest.r_squared:.3f}){late}.", checks
+    )
+
+
+def draw(evidence: Evidence) -> Figure:
+    table, numbers = {name: np.array(column) for name, column in evidence.tables["times"].items()}, evidence.numbers
+    beta = table["beta"]
+    (left, right), figure = plot.panels(2)
+    left.fill_between(beta, table["begins"], table["ends"], color=plot.BLUE, alpha=0.15, lw=0)
+    left.semilogx(beta, table["t_smallest"], "o-", color=plot.BLUE, label=f"W₂ smallest (band: W₂ below {NEAR})")
+    left.semilogx(beta, table["t_crosses"], "s-", color=plot.ORANGE, label=f"W₂ back at {LEVEL}")
+    left.semilogx(beta, table["eq13"], ":", color=plot.INK, label="hand-over time of eq. 13")
+    left.set(xlabel="β", ylabel="time t", title="times against log β")
+    left.legend(fontsize=8, frameon=False)
+    right.loglog(beta, table["smallest"], "o-", color=plot.BLUE, label="smallest W₂")
+    power = numbers["c"] / (2 * (numbers["C"] + numbers["c"]))
+    shape = (np.log1p(beta) / beta) ** power
+    right.loglog(
+        beta, shape * table["smallest"][-1] / shape[-1], ":", color=plot.INK, label=f"(log β/β)^{power:.2f}, by the fit"
+    )
+    right.set(xlabel="β", ylabel="smallest W₂", title="depth of the minimum")
+    right.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _lowest(t: np.ndarray, w: np.ndarray) -> float:
+    """Where a parabola in log W through the lowest kept time and its neighbours is lowest."""
+    k = int(np.clip(w.argmin(), 1, len(t) - 2))
+    a, b, c = np.log(w[k - 1 : k + 2])
+    bend = a - 2 * b + c
+    shift = 0.5 * (a - c) / bend if bend > 0 else 0.0
+    return float(t[k] + np.clip(shift, -1, 1) * (t[k + 1] - t[k]))
+
+
+CLAIM = Claim(
+    name="time-scale",
+    title="The time scale log β",
+    statement="Tokens concentrate within times of order log β, stay, and hand over to the terminal phase at "
+    "½ log β (1/g_A + 1/g_V) + const (eq. 13); the distance at its minimum falls like a power of log β/β.",
+    reading="Left: the time at which W₂ is smallest, the band in which it is below 0.6, and the time at "
+    "which it has come back to 0.7, all against β on a logarithmic axis: straight lines are multiples of log β. The dotted "
+    "line is eq. 13 with nothing fitted; it is a leading order, so its slope counts, not its height. Right: how close the "
+    "tokens come.",
+    assumed="The setting of the theorem (circle, A leads along x₁, V prefers x₂, tilted start). The slope of the bound's own "
+    "minimum, 1/(2(C+c)), is given for comparison: a bound's minimum need not be where the curve has its own.",
+    sizes={
+        "test": Size((10.0, 30.0, 100.0, 300.0), Setting(B, V, TILT, 250), 18.0),
+        "quick": Size((10.0, 32.0, 100.0, 316.0, 1000.0, 10_000.0), Setting(B, V, TILT, 1200), 30.0),
+        "full": Size(
+            (10.0, 32.0, 100.0, 316.0, 1000.0, 3160.0, 10_000.0, 31_600.0, 100_000.0), Setting(B, V, TILT, 4000), 36.0
+        ),
+    },
+    seconds={"test": 5, "quick": 30, "full": 1200},
+    measure=measure,
+    judge=judge,
+    draw=draw,
+)
