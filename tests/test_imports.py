@@ -18,7 +18,8 @@ ROWS = [
     {"analysis"},
     {"spec", "plot"},
     {"store"},
-    {"recording"},
+    {"recording", "report"},
+    {"experiments"},
     {"cli", "__main__", "__init__"},
 ]
 

@@ -3,6 +3,7 @@
 import typer
 
 from frostline.cli.failing import with_sentences
+from frostline.cli.reproduce import reproduce
 from frostline.cli.simulate import simulate
 from frostline.cli.theory import theory
 
@@ -15,7 +16,7 @@ main = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (theory, simulate):
+for command in (theory, simulate, reproduce):
     main.command(command.__name__)(with_sentences(command))
 
 

@@ -18,7 +18,11 @@ def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **keywords)
         except KeyboardInterrupt:
-            goes_on = " the same command goes on where this one stopped." if command.__name__ == "simulate" else ""
+            goes_on = (
+                " the same command goes on where this one stopped."
+                if command.__name__ in ("simulate", "reproduce")
+                else ""
+            )
             _fail(f"interrupted;{goes_on}" if goes_on else "interrupted.", 130, as_json)
         except BrokenPipeError:
             # The reader of our output has gone (… | head): nothing is wrong, and nothing more can be said.

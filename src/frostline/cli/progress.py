@@ -34,3 +34,17 @@ def bar(title: str, *, shown: bool = True) -> Iterator[Report | None]:
         task = progress.add_task(title, total=None, where="")
 
         yield Report(partial(progress.update, task))
+
+
+@contextmanager
+def shares(title: str, *, shown: bool = True) -> Iterator[Callable[[str, str, float, float], None] | None]:
+    """The same for work of several named parts: called with the part, what it does, work done and work in all."""
+    with bar(title, shown=shown) as report:
+        if report is None:
+            yield None
+            return
+
+        def told(part: str, what: str, done: float, total: float) -> None:
+            report.update(description=part, completed=done, total=total, where=what)
+
+        yield told

@@ -187,7 +187,7 @@ CLAIM = Claim(
     "a fit describes, a certificate proves.",
     sizes={
         "test": Size((1.0, 10.0, 100.0, 300.0), Setting(B, V, TILT, 500), 18.0, 2.0),
-        "quick": Size((1.0, 10.0, 100.0, 1000.0, 10_000.0), Setting(B, V, TILT, 1200), 30.0, 3.0),
+        "quick": Size((1.0, 10.0, 100.0, 1000.0, 10_000.0), Setting(B, V, TILT, 1200), 30.0, 6.0),
         "full": Size((1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0), Setting(B, V, TILT, 4000), 36.0, 3.0),
     },
     seconds={"test": 4, "quick": 40, "full": 900},

@@ -1,0 +1,65 @@
+"""frostline reproduce: the paper's statements, each measured and judged."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+
+def reproduce(
+    claims: Annotated[list[str] | None, typer.Argument(help="Claims to reproduce; all when none is named.")] = None,
+    claim: Annotated[list[str] | None, typer.Option("--claim", help="The same, as an option; may be repeated.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Larger sizes, and all claims: up to 90 minutes.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the claims and exit.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 when a claim fails.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the page, figures and data.")] = Path("reproduction"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Measure again what is there already.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure the paper's statements and judge each; one HTML page.
+
+    The quick size takes about two minutes on two cores. A second call goes on where an interrupted one stopped, and uses
+    what is finished; claims run again when their settings or frostline's code have changed.
+
+    Example: frostline reproduce theorem terminal-phase --out reproduction
+    """
+    from frostline.experiments.catalogue import CLAIMS, chosen
+
+    if list_:
+        _list(list(CLAIMS.values()), json)
+        return
+    from frostline.cli.progress import shares
+    from frostline.experiments.running import reproduce as run
+
+    wanted = chosen([*(claims or []), *(claim or [])])
+    size = "full" if full else "quick"
+    with shares("reproducing", shown=not quiet) as report:
+        done = run(
+            [one for one in wanted if size in one.sizes], size=size, out=out, seed=seed, force=force, report=report
+        )
+    if json:
+        options.print_json(done.facts())
+    else:
+        for row in done.claims:
+            options.say(f"{row['verdict'].upper():9} {row['title']}: {row['why']}", hang=10)
+        options.say(f"Written: {done.page}")
+    if check and any(row["verdict"] == "fails" for row in done.claims):
+        raise typer.Exit(1)
+
+
+def _list(claims: list, json: bool) -> None:
+    if json:
+        options.print_json(
+            {
+                "claims": [
+                    {"name": c.name, "title": c.title, "statement": c.statement, "sizes": list(c.sizes)} for c in claims
+                ]
+            }
+        )
+        return
+    for claim in claims:
+        options.say(f"{claim.name:24}{claim.title}", hang=24)

@@ -1,0 +1,212 @@
+"""Run claims into a folder: what is finished is kept, and used again when settings and code are the same.
+
+out/index.html, summary.json
+out/claims/NAME/result.json, figure.svg, figure.png, TABLE.parquet, frames.json
+"""
+
+import base64
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+import frostline
+from frostline import plot
+from frostline.errors import BadParameter
+from frostline.experiments.claim import Claim, Evidence, Frames, Judgement
+from frostline.report.page import write_page
+from frostline.store import plain, write_atomically
+
+RESULT, FRAMES, SUMMARY, PAGE = "result.json", "frames.json", "summary.json", "index.html"
+Report = Callable[[str, str, float, float], None]
+"""Called with a claim's name, what it does, seconds' worth of work done and seconds' worth in all."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came out: a row for each claim, and the page that shows it."""
+
+    claims: tuple[Mapping[str, Any], ...]
+    page: Path
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON promises it."""
+        kept = ("name", "verdict", "why", "measured", "seconds")
+        return {"claims": [{name: row[name] for name in kept} for row in self.claims], "page": str(self.page)}
+
+
+def reproduce(
+    claims: list[Claim], *, size: str, out: Path, seed: int = 0, force: bool = False, report: Report | None = None
+) -> Reproduction:
+    """Measure and judge each claim, unless it is there already; then write the page.
+
+    Whatever ends it early (Ctrl-C, a full disk), finished claims stay, and the page shows them.
+    """
+    out = out.absolute()
+    _check_out(out)
+    (out / "claims").mkdir(parents=True, exist_ok=True)
+    total = sum(claim.seconds[size] for claim in claims)
+    rows: list[Mapping[str, Any]] = []
+    with _alone(out):
+        try:
+            done = 0.0
+            for claim in claims:
+                found = None if force else _finished(claim, size, seed, out)
+                if found is None:
+                    tick = _tick(claim, size, done, total, report)
+                    found = _run(claim, size, seed, out, tick)
+                done += claim.seconds[size]
+                rows.append(found)
+                if report is not None:
+                    report(claim.name, found["verdict"], done, total)
+        finally:
+            if rows:
+                page = write_page(out / PAGE, [_shown(row, out) for row in rows])
+                result = Reproduction(tuple(rows), page)
+                write_atomically(out / SUMMARY, _json(result.facts()))
+    return result
+
+
+def _tick(claim: Claim, size: str, done: float, total: float, report: Report | None) -> Callable[[str], None]:
+    """Parts of a claim count by the time they have taken, up to what the claim was expected to take."""
+    began = time.monotonic()
+
+    def tick(what: str) -> None:
+        if report is not None:
+            report(claim.name, what, done + min(time.monotonic() - began, 0.95 * claim.seconds[size]), total)
+
+    return tick
+
+
+def _run(claim: Claim, size: str, seed: int, out: Path, tick: Callable[[str], None]) -> Mapping[str, Any]:
+    began = time.monotonic()
+    tick("begins")
+    evidence = claim.measure(claim.sizes[size], seed, tick)
+    judgement = claim.judge(evidence)
+    row = _row(claim, size, seed, judgement, evidence, time.monotonic() - began)
+    final, partial = out / "claims" / claim.name, out / "claims" / f".{claim.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    plot.save(claim.draw(evidence), partial / "figure")
+    for name, table in evidence.tables.items():
+        parquet.write_table(pa.table(dict(table)), partial / f"{name}.parquet")
+    write_atomically(partial / FRAMES, _json({"frames": [_packed(frames) for frames in evidence.frames]}))
+    # The result comes last: a folder without one is not finished.
+    write_atomically(partial / RESULT, _json(row))
+    shutil.rmtree(final, ignore_errors=True)
+    os.replace(partial, final)
+    return row
+
+
+def _row(
+    claim: Claim, size: str, seed: int, judgement: Judgement, evidence: Evidence, seconds: float
+) -> Mapping[str, Any]:
+    checks = [asdict(check) for check in judgement.checks]
+    row = {
+        "name": claim.name,
+        "title": claim.title,
+        "statement": claim.statement,
+        "reading": claim.reading,
+        "assumed": claim.assumed,
+        "beyond": claim.beyond,
+        "verdict": judgement.verdict,
+        "why": judgement.why,
+        "measured": {"checks": checks, "numbers": evidence.numbers},
+        "seconds": round(seconds, 2),
+        "tables": {name: sorted(table) for name, table in evidence.tables.items()},
+        "spec": claim.spec(size, seed),
+        "code": code_version(),
+        "version": frostline.__version__,
+    }
+    # As it will be read again: numpy numbers become plain ones, NaN becomes null.
+    plain_row: Mapping[str, Any] = json.loads(_json(row))
+    return plain_row
+
+
+def _finished(claim: Claim, size: str, seed: int, out: Path) -> Mapping[str, Any] | None:
+    """The result of an earlier call with the same settings and the same code."""
+    folder = out / "claims" / claim.name
+    try:
+        row = json.loads((folder / RESULT).read_text())
+    except (OSError, ValueError):
+        return None
+    wanted = json.loads(_json(claim.spec(size, seed)))
+    files = [folder / FRAMES, folder / "figure.svg", *(folder / f"{name}.parquet" for name in row.get("tables", ()))]
+    same = row.get("spec") == wanted and row.get("code") == code_version() and all(file.is_file() for file in files)
+    return row if same else None
+
+
+@cache
+def code_version() -> str:
+    """A digest of frostline's own source: results of other code are not used again."""
+    root = Path(frostline.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _shown(row: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """A result with its figure and its frames, for the page."""
+    folder = out / "claims" / row["name"]
+    spec = row["spec"]
+    full = " --full" if spec["size"] == "full" else ""
+    return {
+        **row,
+        "figure": (folder / "figure.svg").read_text(),
+        "frames": json.loads((folder / FRAMES).read_text())["frames"],
+        "command": f"frostline reproduce {row['name']}{full} --seed {spec['seed']}",
+        "folder": f"claims/{row['name']}",
+    }
+
+
+def _packed(frames: Frames) -> dict[str, Any]:
+    """Coordinates as 16-bit numbers in base64: the page draws no finer."""
+    scaled = np.round(32767 * np.clip(np.asarray(frames.tokens, dtype=np.float64), -1, 1)).astype("<i2")
+    return {
+        "title": frames.title,
+        "times": np.round(frames.times, 4).tolist(),
+        "tokens": base64.b64encode(scaled.tobytes()).decode(),
+        "shape": list(scaled.shape),
+        "groups": np.asarray(frames.groups).tolist(),
+        "marks": np.round(frames.marks, 4).tolist(),
+        "level": np.round(frames.level, 5).tolist(),
+        "level_name": frames.level_name,
+    }
+
+
+def _check_out(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise BadParameter(f"{out} is a file; --out names a folder.")
+    if (out / PAGE).exists() and not (out / "claims").is_dir():
+        raise BadParameter(f"{out / PAGE} is there and was not written by reproduce; choose another --out.")
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Two calls into one folder would write over each other."""
+    with open(out / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadParameter(
+                f"another frostline is writing into {out}; wait for it, or choose another --out."
+            ) from None
+        yield
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False).encode()

@@ -1,0 +1,229 @@
+"""Claim: in the end V's spectrum decides where clusters go, not that of VBᵀ (THEORY section 9)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from frostline import plot
+from frostline.analysis.clusters import clusters
+from frostline.attention import Attention
+from frostline.dynamics.simulation import Trajectory, simulate
+from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Tick
+from frostline.experiments.setting import Matrix, diagonal
+from frostline.sample import vmf
+from frostline.sphere import geodesic
+from frostline.theory.limits import limit
+from frostline.theory.terminal import terminal
+
+NEAR = 0.3
+ALMOST = 0.9
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    B: Matrix
+    V: Matrix
+    until: float
+
+
+# A = VBᵀ = diag(1, .4, .1) in the last case, where V has a complex pair as its leading eigenvalues.
+TURNING = ((1.0, -0.9, 0.2), (0.9, 1.2, 0.0), (0.0, 0.1, 0.3))
+CASES = (
+    Case("aligned", diagonal(1.0, 0.5, 0.2), diagonal(2.0, 1.0, 0.5), 12.0),
+    Case("misaligned", diagonal(1.0, 0.5, 0.2), diagonal(1.0, 0.2, 2.0), 24.0),
+    Case("antipode-attending", diagonal(-1.0, -0.5, -0.2), diagonal(-1.0, -0.6, -1.6), 30.0),
+    Case("negative leading value", diagonal(1.0, 0.5, 0.2), diagonal(-1.0, -1.0, -1.0), 40.0),
+    Case(
+        "complex pair",
+        tuple(map(tuple, (np.linalg.inv(np.array(TURNING)) @ np.diag([1.0, 0.4, 0.1])).T.tolist())),
+        TURNING,
+        30.0,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    tokens: int
+    beta: float
+    frames: int = 121
+
+
+def measure(size: Size, seed: int, tick: Tick) -> Evidence:
+    ends: dict[str, list] = {
+        name: []
+        for name in ("case", "beta", "predicted", "near_predicted", "near_limit", "beta_spread2", "turns_per_period")
+    }
+    paths: dict[str, list] = {name: [] for name in ("case", "t", "x", "y", "z", "reduced_x", "reduced_y", "reduced_z")}
+    frames = []
+    x0 = vmf(size.tokens, [0.4, 0.5, 0.77], 0.5, seed=[6, seed])
+    for case in CASES:
+        tick(case.name)
+        head = Attention.from_matrices(case.B, case.V, size.beta)
+        run = simulate(head, x0, until=case.until, save_at=np.linspace(0.0, case.until, size.frames).tolist())
+        fate = terminal(head)
+        kind = "stalls" if not fate.tightens else "rotation" if fate.end is None else fate.end.kind
+        axis = None if fate.end is None or fate.end.basis is None else np.asarray(fate.end.basis)[0]
+        last, basis = run.tokens[-1], np.asarray(limit(head).basis)[0]
+        follow = _reduced(run, paths, case)
+        values = (
+            case.name,
+            size.beta,
+            kind,
+            np.nan if kind != "points" or axis is None else float((np.abs(last @ axis) > np.cos(NEAR)).mean()),
+            float((np.abs(last @ basis) > np.cos(NEAR)).mean()),
+            size.beta * float(np.mean(_off(last, basis) ** 2)),
+            follow,
+        )
+        for name, value in zip(ends, values, strict=True):
+            ends[name].append(value)
+        if case.name in ("misaligned", "complex pair"):
+            frames.append(_frames(run, case, basis, axis))
+    return Evidence({"ends": ends, "centres": paths}, {}, tuple(frames))
+
+
+def _off(x: np.ndarray, axis: np.ndarray) -> np.ndarray:
+    """Angle to the line through ±axis."""
+    return np.arccos(np.minimum(1.0, np.abs(x @ axis)))
+
+
+def _reduced(run: Trajectory, paths: dict[str, list], case: Case) -> float:
+    """The heaviest cluster's centre from when (12) holds, beside the cluster flow; returns turns per predicted period."""
+    tight = next((t for t in run.times[1:] if clusters(run, at=float(t)).valid), None)
+    if tight is None or tight > 0.8 * run.until:
+        return np.nan
+    found = clusters(run, at=float(tight))
+    later = run.times[run.times >= tight]
+    flow = found.reduced(float(run.until - tight), save_at=(later - tight).tolist())
+    mine = found.labels == 0
+    centres = np.array([x[mine].mean(0) for x in run.tokens[run.times >= tight]])
+    centres = centres / np.linalg.norm(centres, axis=1, keepdims=True)
+    for name, column in zip(paths, (case.name, later, *centres.T, *flow.tokens[:, 0].T), strict=True):
+        paths[name] += np.broadcast_to(column, later.shape).tolist()
+    values, vectors = np.linalg.eig(np.array(case.V))
+    lead = int(values.real.argmax())
+    if abs(values[lead].imag) < 1e-9:
+        return np.nan
+    # In the eigenbasis of the pair the direction turns at the constant rate Im λ, once the rest has died out.
+    left = np.linalg.inv(vectors)[lead]
+    phase = np.unwrap(np.angle(centres @ left))
+    half = len(later) // 2
+    speed = np.polyfit(later[half:], phase[half:], 1)[0]
+    return float(speed / values[lead].imag)
+
+
+def _frames(run: Trajectory, case: Case, basis: np.ndarray, axis: np.ndarray | None) -> Frames:
+    side = (run.tokens[0] @ basis > 0).astype(int)
+    near = np.array([_off(x, basis).mean() for x in run.tokens])
+    marks = np.array([basis, -basis])
+    title = f"{case.name}: {len(side)} tokens at β = {run.layers[0][0].beta:g}"
+    return Frames(title, run.times[::2], np.asarray(run.tokens)[::2], side, marks, near[::2], "mean angle to ±e₁ (rad)")
+
+
+def judge(evidence: Evidence) -> Judgement:
+    ends, paths = evidence.tables["ends"], evidence.tables["centres"]
+    checks = []
+    for k, name in enumerate(ends["case"]):
+        share, spread, turns = ends["near_predicted"][k], ends["beta_spread2"][k], ends["turns_per_period"][k]
+        if ends["predicted"][k] == "points":
+            checks.append(
+                Check(
+                    f"{name}: where V's spectrum says the tokens end",
+                    f"at least {100 * ALMOST:g} % within {NEAR} rad",
+                    f"{100 * share:.3g} %",
+                    bool(share >= ALMOST),
+                )
+            )
+        elif ends["predicted"][k] == "stalls":
+            checks.append(
+                Check(
+                    f"{name}: clusters that do not tighten",
+                    "spread stalls at βs² between 0.3 and 30",
+                    f"βs² = {spread:.3g}",
+                    bool(0.3 <= spread <= 30),
+                )
+            )
+        else:
+            checks.append(
+                Check(
+                    f"{name}: clusters rotate for ever at the rate of the pair",
+                    "Im λ ± 5 %",
+                    "no tight cluster was seen" if np.isnan(turns) else f"{turns:.3f}·Im λ",
+                    None if np.isnan(turns) else bool(abs(turns - 1) <= 0.05),
+                )
+            )
+    moved = [k for k, name in enumerate(ends["case"]) if name in ("misaligned", "antipode-attending")]
+    left = [ends["near_limit"][k] for k in moved]
+    checks.append(
+        Check(
+            "there the zero-temperature limit ±e₁ has been left",
+            "at most 10 % still there",
+            ", ".join(f"{100 * x:.3g} %" for x in left),
+            bool(max(left) <= 0.1),
+        )
+    )
+    off = _deviation(paths)
+    checks.append(
+        Check(
+            "the cluster flow (12) follows the centres",
+            "within 0.2 rad, from when it is valid on",
+            ", ".join(f"{name} {angle:.2g}" for name, angle in off.items()) or "never valid",
+            bool(max(off.values()) <= 0.2) if off else None,
+        )
+    )
+    return Judgement(
+        f"{sum(check.holds is True for check in checks)} of {len(checks)} checks hold: V's spectrum, not that of VBᵀ, "
+        "decides where clusters end: they stay, move to V's leading vector, to its last one, stall, or rotate.",
+        checks,
+    )
+
+
+def _deviation(paths: dict) -> dict[str, float]:
+    """The largest angle between a centre and the cluster flow, case by case."""
+    names = np.array(paths["case"])
+    found = {}
+    for name in dict.fromkeys(paths["case"]):
+        real, flow = (
+            np.array([paths[prefix + axis] for axis in "xyz"]).T[names == name] for prefix in ("", "reduced_")
+        )
+        found[str(name)] = float(np.max(geodesic(real, flow / np.linalg.norm(flow, axis=1, keepdims=True))))
+    return found
+
+
+def draw(evidence: Evidence) -> Figure:
+    paths = evidence.tables["centres"]
+    names = np.array(paths["case"])
+    shown = list(dict.fromkeys(paths["case"]))
+    axes, figure = plot.panels(max(1, len(shown)), width=3.4, height=3.4)
+    for ax, name in zip(axes, shown, strict=False):
+        mine = names == name
+        t = np.array(paths["t"])[mine]
+        for axis, colour, label in zip("xyz", (plot.BLUE, plot.ORANGE, plot.NOWHERE), "₁₂₃", strict=True):
+            ax.plot(t, np.array(paths[axis])[mine], color=colour, lw=2.5, alpha=0.55, label=f"x{label}")
+            ax.plot(t, np.array(paths["reduced_" + axis])[mine], color=colour, lw=1, ls="--")
+        ax.set(xlabel="time t", title=str(name), ylim=(-1.1, 1.1))
+    axes[0].set_ylabel("centre of the heaviest cluster")
+    axes[0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+CLAIM = Claim(
+    name="terminal-phase",
+    title="The terminal phase",
+    statement="Tight clusters follow ż = ±P_zVz: a cluster that attends to itself goes to the eigenvector of V with the "
+    "largest real part, one that attends to its antipode to the one with the smallest, a complex pair makes it rotate for "
+    "ever, and where zᵀVz has the wrong sign the cluster never tightens.",
+    reading="The coordinates of the heaviest cluster's centre, from when the cluster flow (12) is valid (thick), and that "
+    "flow itself (dashed). A cluster that stays is a set of flat lines; one that is handed over moves to another axis; a "
+    "complex pair oscillates. The case with a negative leading value never becomes tight, so it has no panel; its spread is "
+    "in the table.",
+    assumed="Random tokens on S² from a tilted density, one seed: the tokens' own noise is part of the push. In the last "
+    "case B is chosen so that A = VBᵀ = diag(1, .4, .1) although V leads with a complex pair.",
+    sizes={"test": Size(120, 60.0, 81), "quick": Size(400, 100.0), "full": Size(2000, 300.0)},
+    seconds={"test": 4, "quick": 20, "full": 300},
+    measure=measure,
+    judge=judge,
+    draw=draw,
+)

@@ -1,0 +1,80 @@
+"""The page of a reproduction: one HTML file without any request, made from results that are already on disk."""
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from frostline import plot
+from frostline.store import plain, write_atomically
+
+COLOURS = {plot.INK: "var(--ink)", plot.FAINT: "var(--faint)", "#000000": "var(--ink)", "#ffffff": "none"}
+"""Colours of figures that follow the page into the dark."""
+
+
+def write_page(path: Path, claims: Sequence[Mapping[str, Any]]) -> Path:
+    """Write the page about these claims, each a result with ``figure`` (SVG), ``frames``, ``command`` and ``folder``."""
+    here = files("frostline.report")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((here / "page.html").read_text())
+    verdicts = [claim["verdict"] for claim in claims]
+    text = template.render(
+        claims=[_claim(claim) for claim in claims],
+        headline=_headline(verdicts),
+        style=Markup((here / "page.css").read_text()),
+        script=Markup((here / "page.js").read_text()),
+    )
+    write_atomically(path, text.encode())
+    return path
+
+
+def _headline(verdicts: Sequence[str]) -> str:
+    counts = {name: verdicts.count(name) for name in ("holds", "fails", "undecided")}
+    words = {"holds": "hold", "fails": "fail", "undecided": "cannot be decided at this size"}
+    if len(verdicts) == 1:
+        return f"One claim of the theory, measured: it {verdicts[0].replace('undecided', 'cannot be decided at this size')}."
+    parts = [f"{count} {words[name]}" for name, count in counts.items() if count]
+    return f"{len(verdicts)} claims of the theory, each measured: {', '.join(parts)}."
+
+
+def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
+    spec = claim["spec"]
+    return {
+        **claim,
+        "figure": Markup(_inlined(claim["figure"], f"What was measured for: {claim['title']}")),
+        "spec_toml": tomli_w.dumps(_without_null(spec)),
+        "numbers": sorted(_flat(claim["measured"]["numbers"])),
+    }
+
+
+def _inlined(svg: str, label: str) -> str:
+    """The drawing without its prologue, in colours that follow the page, with a name for those who cannot see it."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    for colour, name in COLOURS.items():
+        body = body.replace(colour, name)
+    # Sized by the page.
+    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+    return body.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(label)}"', 1)
+
+
+def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Nested numbers as rows of a table."""
+    if isinstance(value, Mapping):
+        return [row for key, item in value.items() for row in _flat(item, f"{name} {key}".strip())]
+    if isinstance(value, list) and len(value) == 3 and all(isinstance(item, int | float) for item in value):
+        return [(name, f"{value[0]:.4g} (95 %: {value[1]:.4g} to {value[2]:.4g})")]
+    return [(name, f"{value:.6g}" if isinstance(value, float) else str(value))]
+
+
+def _without_null(value: Any) -> Any:
+    value = plain(value)
+    if isinstance(value, dict):
+        return {key: _without_null(item) for key, item in value.items() if item is not None}
+    return [_without_null(item) for item in value] if isinstance(value, list) else value
