@@ -12,8 +12,10 @@ demo: $(STAMP)
 	$(BIN)/frostline theory examples/two_clusters.toml
 	$(BIN)/frostline simulate examples/two_clusters.toml --out demo/two_clusters
 	$(BIN)/frostline simulate examples/circle.toml --out demo/circle
+	$(BIN)/frostline reproduce zero-temperature-limit theorem terminal-phase stability --out demo/reproduction
 	@echo
-	@echo "Look at demo/two_clusters/tokens.png, demo/two_clusters/distance.png and demo/circle/tokens.png"
+	@echo "Look at demo/two_clusters/tokens.png, demo/two_clusters/distance.png, demo/circle/tokens.png"
+	@echo "and open $(CURDIR)/demo/reproduction/index.html in a browser."
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n auto

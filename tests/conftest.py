@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -20,3 +22,11 @@ def rng():
 @pytest.fixture
 def two_clusters():
     return fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=100.0)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Pages are only looked at where there is a browser: say so when there is none."""
+    if shutil.which("chromium") is None:
+        terminalreporter.write_line(
+            "No Chromium found: the tests of pages were skipped (Debian's package is chromium)."
+        )

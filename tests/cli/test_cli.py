@@ -32,7 +32,7 @@ def call(tmp_path, monkeypatch):
 
 def test_every_command_has_help_with_an_example(call):
     listed = call("--help").stdout
-    for command in ("theory", "simulate"):
+    for command in ("theory", "simulate", "reproduce"):
         assert command in listed
         help_text = call(command, "--help").stdout
         assert f"Example: frostline {command}" in help_text and "--json" in help_text
@@ -127,3 +127,25 @@ def test_progress_goes_to_stderr_only(tmp_path):
     command = [sys.executable, "-m", "frostline", "simulate", "run.toml", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["status"] == "finished"
+
+
+def test_reproduce(call, tmp_path):
+    """One quick claim, as JSON; a second call uses it; verdicts decide the exit code only with --check."""
+    first = call("reproduce", "stability", "--out", "there", "--json", "--check")
+    facts = json.loads(first.stdout)
+    assert first.exit_code == 0 and facts["page"] == str(tmp_path / "there" / "index.html")
+    assert [(row["name"], row["verdict"]) for row in facts["claims"]] == [("stability", "holds")]
+    assert json.loads(call("reproduce", "--claim", "stability", "--out", "there", "--json").stdout) == facts
+    result = tmp_path / "there" / "claims" / "stability" / "result.json"
+    result.write_text(result.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
+    failed = call("reproduce", "stability", "--out", "there", "--check")
+    assert failed.exit_code == 1 and "FAILS" in failed.stdout
+    assert call("reproduce", "stability", "--out", "there").exit_code == 0
+
+
+def test_reproduce_lists_and_refuses(call):
+    assert "zero-temperature-limit" in call("reproduce", "--list").stdout
+    assert "theorem" in [row["name"] for row in json.loads(call("reproduce", "--list", "--json").stdout)["claims"]]
+    wrong = call("reproduce", "theorems")
+    assert wrong.exit_code == 2 and "there is no claim 'theorems'" in wrong.stderr
+    assert call("reproduce", "--seed", "-1").exit_code == 2

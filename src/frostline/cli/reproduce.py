@@ -22,8 +22,8 @@ def reproduce(
 ) -> None:
     """Measure the paper's statements and judge each; one HTML page.
 
-    The quick size takes about two minutes on two cores. A second call goes on where an interrupted one stopped, and uses
-    what is finished; claims run again when their settings or frostline's code have changed.
+    The quick size takes about two minutes on two cores. A second call goes on where an interrupted one stopped, and
+    uses what is finished; claims run again when their settings or frostline's code have changed.
 
     Example: frostline reproduce theorem terminal-phase --out reproduction
     """

@@ -15,6 +15,30 @@ Table: TypeAlias = dict[str, Any]
 """Columns of equal length."""
 
 
+class Rows(dict[str, list[Any]]):
+    """A table that grows.
+
+    >>> rows = Rows("beta", "t")
+    >>> rows.add(10.0, [0.0, 1.0])
+    >>> rows
+    {'beta': [10.0, 10.0], 't': [0.0, 1.0]}
+    """
+
+    def __init__(self, *names: str):
+        super().__init__({name: [] for name in names})
+
+    def add(self, *values: Any) -> None:
+        """One row, or as many as the longest value has; shorter ones are repeated."""
+        columns = np.broadcast_arrays(*(np.atleast_1d(value) for value in values))
+        for column, more in zip(self.values(), columns, strict=True):
+            column += more.tolist()
+
+
+def arrays(table: Table) -> dict[str, np.ndarray]:
+    """The columns as arrays."""
+    return {name: np.asarray(column) for name, column in table.items()}
+
+
 @dataclass(frozen=True)
 class Check:
     """One criterion: what was asked, what was found; ``holds`` is None when the size cannot decide it."""

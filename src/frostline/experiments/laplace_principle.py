@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.analysis.laplace import laplace
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.sample import uniform
 from frostline.theory.densities import vmf
@@ -27,7 +27,7 @@ class Size:
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     rng = np.random.default_rng([2, seed])
-    still: dict[str, list[float]] = {name: [] for name in ("d", "beta", "zeroth", "first")}
+    still = Rows("d", "beta", "zeroth", "first")
     for d in DIMENSIONS:
         tick(f"|m − y*| at the start, d = {d}")
         B = np.eye(d) + 0.2 * rng.standard_normal((d, d)) / np.sqrt(d)
@@ -35,16 +35,14 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         for beta in STATIC:
             found = laplace(Attention.from_matrices(B, np.eye(d), beta), x, density)
             assert found.first_error is not None
-            for name, value in zip(still, (d, beta, found.zeroth_error.mean(), found.first_error.mean()), strict=True):
-                still[name].append(float(value))
-    moving: dict[str, list[float]] = {name: [] for name in ("beta", "t", "largest")}
+            still.add(d, beta, found.zeroth_error.mean(), found.first_error.mean())
+    moving = Rows("beta", "t", "largest")
     for beta in size.betas:
         tick(f"along a run, β = {beta:g}")
         run, head = follow(size.setting, beta, size.until).run, size.setting.head(beta)
         for t, x in list(zip(run.times, run.tokens, strict=True))[::3]:
             error = laplace(head, x, x, weights=run.weights).zeroth_error
-            for name, value in zip(moving, (beta, t, error.max()), strict=True):
-                moving[name].append(float(value))
+            moving.add(beta, t, error.max())
     return Evidence({"start": still, "run": moving})
 
 
@@ -81,8 +79,8 @@ def judge(evidence: Evidence) -> Judgement:
         )
     )
     return Judgement(
-        f"A smooth start is off y* by O(1/β); the flow sharpens it, and the error climbs by a factor {grown[-1]:.0f} at "
-        f"β = {betas[-1]:g}, to {peak[-1] / worst[-1]:.2f}·√(log(β+1)/β).",
+        f"A smooth start is off y* by O(1/β); the flow sharpens it, and the error climbs by a factor {grown[-1]:.0f} "
+        f"at β = {betas[-1]:g}, to {peak[-1] / worst[-1]:.2f}·√(log(β+1)/β).",
         checks,
     )
 
@@ -128,16 +126,16 @@ CLAIM = Claim(
     name="laplace-principle",
     title="The Laplace principle",
     statement="At low temperature attention sees one direction: m_β(x) → y*(x) = Bᵀx/|Bᵀx|. For a smooth density the "
-    "error is O(1/β), with the first-order term of eq. 10. In the worst case it is √(log(β+1)/β), and the flow, which "
-    "sharpens the density, gets there.",
-    reading="Left: errors at the start for three dimensions, on logarithmic axes; circles fall like 1/β, squares (after the "
-    "first-order correction) like 1/β². Middle: the largest error over the tokens as time goes on. Right: its value at the "
-    "start and its largest value, against the worst case of the theory.",
-    assumed="The start is a von Mises–Fisher density (left, in closed form) or weighted nodes of a tilted density on the "
-    "circle (middle, right), B = diag(1, .5), V = I.",
+    "error is O(1/β), with the first-order term of eq. 10. In the worst case it is √(log(β+1)/β), and the "
+    "flow, which sharpens the density, gets there.",
+    reading="Left: errors at the start for three dimensions, on logarithmic axes; circles fall like 1/β, squares "
+    "(after the first-order correction) like 1/β². Middle: the largest error over the tokens as time goes "
+    "on. Right: its value at the start and its largest value, against the worst case of the theory.",
+    assumed="The start is a von Mises–Fisher density (left, in closed form) or weighted nodes of a tilted density "
+    "on the circle (middle, right), B = diag(1, .5), V = I.",
     sizes={
         "test": Size((30.0, 100.0, 300.0), Setting(SETTING.B, SETTING.V, SETTING.tilt, 300), 10.0, 20),
-        "quick": Size((100.0, 1000.0, 10_000.0), SETTING, 16.0, 100),
+        "quick": Size((100.0, 316.0, 1000.0, 3160.0, 10_000.0), SETTING, 16.0, 100),
         "full": Size(
             (100.0, 316.0, 1000.0, 3160.0, 10_000.0), Setting(SETTING.B, SETTING.V, SETTING.tilt, 2000), 16.0, 1000
         ),

@@ -9,7 +9,7 @@ from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.dynamics.steppers import RK4
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays
 from frostline.sample import nodes, vmf
 from frostline.transport.solve import wasserstein
 
@@ -30,7 +30,7 @@ class Size:
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     rng = np.random.default_rng([9, seed])
     head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), BETA)
-    rows: dict[str, list] = {name: [] for name in ("n", "t", "W1")}
+    rows = Rows("n", "t", "W1")
     tick(f"{size.nodes} weighted nodes")
     field = nodes(size.nodes, 2, log_density=lambda x: TILT * x @ np.array(DIRECTION))
     kept = [0.0, size.until]
@@ -42,8 +42,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         for t, clouds, goal in zip(kept, runs, true, strict=True):
             for cloud in clouds:
                 found = wasserstein(cloud, goal, p=1, y_weights=field.weights, metric="geodesic", method="circle")
-                for name, value in zip(rows, (count, t, found.value), strict=True):
-                    rows[name].append(float(value))
+                rows.add(count, t, found.value)
     return Evidence({"distances": rows}, {"until": size.until})
 
 
@@ -52,7 +51,7 @@ def judge(evidence: Evidence) -> Judgement:
     for t in (0.0, evidence.numbers["until"]):
         counts, means, _ = _means(evidence, t)
         line = Line.through(np.log(counts), np.log(means))
-        told.append(f"n^{line.slope:.2f} at t = {t:g}")
+        told.append(f"n^{{−{-line.slope:.2f}}} at t = {t:g}")
         checks.append(
             Check(
                 f"mean W₁ between n random tokens and the mean field at t = {t:g}",
@@ -80,14 +79,14 @@ def draw(evidence: Evidence) -> Figure:
         counts, means, errors = _means(evidence, t)
         ax.errorbar(counts, means, errors, fmt="o-", color=colour, capsize=3, label=f"t = {t:g}")
         ax.plot(counts, means[0] * (counts / counts[0]) ** -0.5, ":", color=colour, lw=1)
-    ax.set(xscale="log", yscale="log", xlabel="tokens n", ylabel="W₁ to the mean field", title="dotted: n^{−1/2}")
+    ax.set(xscale="log", yscale="log", xlabel="tokens n", ylabel="W₁ to the mean field", title="dotted: $n^{-1/2}$")
     ax.legend(fontsize=8, frameon=False)
     return figure
 
 
 def _means(evidence: Evidence, t: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Numbers of tokens, mean W₁ and its standard error over the samples."""
-    rows = {name: np.array(column) for name, column in evidence.tables["distances"].items()}
+    rows = arrays(evidence.tables["distances"])
     counts = np.unique(rows["n"])
     groups = [rows["W1"][(rows["n"] == n) & (rows["t"] == t)] for n in counts]
     return counts, np.array([g.mean() for g in groups]), np.array([g.std(ddof=1) / np.sqrt(len(g)) for g in groups])
@@ -96,12 +95,12 @@ def _means(evidence: Evidence, t: float) -> tuple[np.ndarray, np.ndarray, np.nda
 CLAIM = Claim(
     name="mean-field",
     title="The mean field",
-    statement="n random tokens follow the continuity equation (3): their distance to it is that of a sample, n^{−1/2} in W₁ "
-    "on the circle, and stays of that order along the flow.",
-    reading="The mean distance over several samples (bars: standard errors) to a run of weighted nodes, which stand for the "
-    "mean field itself; dotted lines fall like n^{−1/2} from the first point.",
-    assumed="The circle, β = 10, B = diag(1, .5), V = I: warm enough that every token sees many others (what happens when it "
-    "does not is a claim of its own). W₁ with the geodesic cost, exact.",
+    statement="n random tokens follow the continuity equation (3): their distance to it is that of a sample, n^{−1/2}"
+    " in W₁ on the circle, and stays of that order along the flow.",
+    reading="The mean distance over several samples (bars: standard errors) to a run of weighted nodes, which stand"
+    " for the mean field itself; dotted lines fall like n^{−1/2} from the first point.",
+    assumed="The circle, β = 10, B = diag(1, .5), V = I: warm enough that every token sees many others (what "
+    "happens when it does not is a claim of its own). W₁ with the geodesic cost, exact.",
     sizes={
         "test": Size((25, 50, 100, 200, 400), 32, 600),
         "quick": Size((25, 50, 100, 200, 400, 800), 48, 2000),

@@ -9,7 +9,7 @@ from scipy.stats import ks_2samp
 from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays
 from frostline.sample import uniform, vmf
 from frostline.theory.limits import limit
 from frostline.transport.solve import wasserstein
@@ -27,8 +27,8 @@ class Size:
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     rng = np.random.default_rng([7, seed])
-    rows: dict[str, list] = {name: [] for name in ("m", "beta", "t", "W2", "W2_of_uniform", "floor")}
-    shape: dict[str, list] = {name: [] for name in ("which", "angle")}
+    rows = Rows("m", "beta", "t", "W2", "W2_of_uniform", "floor")
+    shape = Rows("which", "angle")
     for m in (2, 3):
         d = m + 1
         B = np.diag([1.0] * m + [0.2])
@@ -43,19 +43,17 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
             run = simulate(Attention.from_matrices(B, np.eye(d), beta), x0, until=size.until, save_at=times.tolist())
             for t, x in zip(run.times, run.tokens, strict=True):
                 values = (m, beta, t, wasserstein(x, goal).value, null, floor)
-                for name, value in zip(rows, values, strict=True):
-                    rows[name].append(float(value))
+                rows.add(*values)
         if m == 2:
             chosen = run.tokens[int(np.argmin(rows["W2"][-size.times :]))]
             for name, cloud in (("start", x0), ("limit", goal), ("tokens", chosen), ("uniform", flat)):
                 angles = np.arctan2(cloud[:, 1], cloud[:, 0])
-                shape["which"] += [name] * len(angles)
-                shape["angle"] += angles.tolist()
+                shape.add(name, angles)
     return Evidence({"distances": rows, "angles": shape})
 
 
 def judge(evidence: Evidence) -> Judgement:
-    rows = {name: np.array(column) for name, column in evidence.tables["distances"].items()}
+    rows = arrays(evidence.tables["distances"])
     checks, told = [], []
     for m in (2, 3):
         mine = rows["m"] == m
@@ -95,7 +93,7 @@ def judge(evidence: Evidence) -> Judgement:
 
 
 def draw(evidence: Evidence) -> Figure:
-    rows = {name: np.array(column) for name, column in evidence.tables["distances"].items()}
+    rows = arrays(evidence.tables["distances"])
     (left, right), figure = plot.panels(2)
     betas = np.unique(rows["beta"])
     for m, style in ((2, "o-"), (3, "s--")):
@@ -108,7 +106,7 @@ def draw(evidence: Evidence) -> Figure:
         left.axhline(rows["W2_of_uniform"][rows["m"] == m][0], color=plot.NOWHERE, lw=1, ls=style[1:])
     left.set(xlabel="time t", ylabel="W₂ to Π♯ρ₀", title="exact transport; grey: a uniform distribution on E∩S")
     left.legend(fontsize=8, frameon=False)
-    angles, edges = _angles(evidence), np.linspace(-np.pi, np.pi, 37)
+    angles, edges = _angles(evidence), np.linspace(-np.pi, np.pi, 37).tolist()
     right.hist(angles["limit"], edges, density=True, color=plot.FAINT, label="limit Π♯ρ₀")
     for name, colour, style in (("tokens", plot.ORANGE, "-"), ("start", plot.BLUE, ":")):
         right.hist(angles[name], edges, density=True, histtype="step", color=colour, ls=style, lw=1.8, label=name)
@@ -126,13 +124,13 @@ def _angles(evidence: Evidence) -> dict[str, np.ndarray]:
 CLAIM = Claim(
     name="subspaces",
     title="Dominant eigenspaces of dimension 2 and 3",
-    statement="When the dominant eigenspace E of A has dimension m ≥ 2, tokens do not gather in points: they go to the "
-    "distribution Π♯ρ₀ on the unit sphere of E, which keeps the shape of the start.",
-    reading="Left: the distance of all tokens to that distribution, by exact transport, over time; the grey lines are how far "
-    "a uniform distribution on the same sphere would be. Right: for m = 2, the angles of the tokens on the circle at their "
-    "closest, over those of the limit; the dotted line is where they began.",
-    assumed="Random tokens, V = I, B with m equal leading values; compared with the limit of the same tokens, so that the "
-    "sampling noise of the target is not counted.",
+    statement="When the dominant eigenspace E of A has dimension m ≥ 2, tokens do not gather in points: they go to "
+    "the distribution Π♯ρ₀ on the unit sphere of E, which keeps the shape of the start.",
+    reading="Left: the distance of all tokens to that distribution, by exact transport, over time; the grey lines "
+    "are how far a uniform distribution on the same sphere would be. Right: for m = 2, the angles of the "
+    "tokens on the circle at their closest, over those of the limit; the dotted line is where they began.",
+    assumed="Random tokens, V = I, B with m equal leading values; compared with the limit of the same tokens, so "
+    "that the sampling noise of the target is not counted.",
     sizes={
         "test": Size((30.0, 200.0), 500, 6.0, 4),
         "quick": Size((30.0, 100.0, 300.0), 1200),

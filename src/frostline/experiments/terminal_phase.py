@@ -9,7 +9,7 @@ from frostline import plot
 from frostline.analysis.clusters import clusters
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Rows, Tick
 from frostline.experiments.setting import Matrix, diagonal
 from frostline.sample import vmf
 from frostline.sphere import geodesic
@@ -52,11 +52,8 @@ class Size:
 
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
-    ends: dict[str, list] = {
-        name: []
-        for name in ("case", "beta", "predicted", "near_predicted", "near_limit", "beta_spread2", "turns_per_period")
-    }
-    paths: dict[str, list] = {name: [] for name in ("case", "t", "x", "y", "z", "reduced_x", "reduced_y", "reduced_z")}
+    ends = Rows("case", "beta", "predicted", "near_predicted", "near_limit", "beta_spread2", "turns_per_period")
+    paths = Rows("case", "t", "x", "y", "z", "reduced_x", "reduced_y", "reduced_z")
     frames = []
     x0 = vmf(size.tokens, [0.4, 0.5, 0.77], 0.5, seed=[6, seed])
     for case in CASES:
@@ -77,8 +74,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
             size.beta * float(np.mean(_off(last, basis) ** 2)),
             follow,
         )
-        for name, value in zip(ends, values, strict=True):
-            ends[name].append(value)
+        ends.add(*values)
         if case.name in ("misaligned", "complex pair"):
             frames.append(_frames(run, case, basis, axis))
     return Evidence({"ends": ends, "centres": paths}, {}, tuple(frames))
@@ -89,8 +85,8 @@ def _off(x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     return np.arccos(np.minimum(1.0, np.abs(x @ axis)))
 
 
-def _reduced(run: Trajectory, paths: dict[str, list], case: Case) -> float:
-    """The heaviest cluster's centre from when (12) holds, beside the cluster flow; returns turns per predicted period."""
+def _reduced(run: Trajectory, paths: Rows, case: Case) -> float:
+    """The heaviest cluster's centre from when (12) holds, beside the flow (12); returns turns per predicted period."""
     tight = next((t for t in run.times[1:] if clusters(run, at=float(t)).valid), None)
     if tight is None or tight > 0.8 * run.until:
         return np.nan
@@ -100,8 +96,7 @@ def _reduced(run: Trajectory, paths: dict[str, list], case: Case) -> float:
     mine = found.labels == 0
     centres = np.array([x[mine].mean(0) for x in run.tokens[run.times >= tight]])
     centres = centres / np.linalg.norm(centres, axis=1, keepdims=True)
-    for name, column in zip(paths, (case.name, later, *centres.T, *flow.tokens[:, 0].T), strict=True):
-        paths[name] += np.broadcast_to(column, later.shape).tolist()
+    paths.add(case.name, later, *centres.T, *flow.tokens[:, 0].T)
     values, vectors = np.linalg.eig(np.array(case.V))
     lead = int(values.real.argmax())
     if abs(values[lead].imag) < 1e-9:
@@ -212,15 +207,15 @@ def draw(evidence: Evidence) -> Figure:
 CLAIM = Claim(
     name="terminal-phase",
     title="The terminal phase",
-    statement="Tight clusters follow ż = ±P_zVz: a cluster that attends to itself goes to the eigenvector of V with the "
-    "largest real part, one that attends to its antipode to the one with the smallest, a complex pair makes it rotate for "
-    "ever, and where zᵀVz has the wrong sign the cluster never tightens.",
-    reading="The coordinates of the heaviest cluster's centre, from when the cluster flow (12) is valid (thick), and that "
-    "flow itself (dashed). A cluster that stays is a set of flat lines; one that is handed over moves to another axis; a "
-    "complex pair oscillates. The case with a negative leading value never becomes tight, so it has no panel; its spread is "
-    "in the table.",
-    assumed="Random tokens on S² from a tilted density, one seed: the tokens' own noise is part of the push. In the last "
-    "case B is chosen so that A = VBᵀ = diag(1, .4, .1) although V leads with a complex pair.",
+    statement="Tight clusters follow ż = ±P_zVz: a cluster that attends to itself goes to the eigenvector of V with "
+    "the largest real part, one that attends to its antipode to the one with the smallest, a complex pair "
+    "makes it rotate for ever, and where zᵀVz has the wrong sign the cluster never tightens.",
+    reading="The coordinates of the heaviest cluster's centre, from when the cluster flow (12) is valid (thick), "
+    "and that flow itself (dashed). A cluster that stays is a set of flat lines; one that is handed over "
+    "moves to another axis; a complex pair oscillates. The case with a negative leading value never becomes"
+    " tight, so it has no panel; its spread is in the table.",
+    assumed="Random tokens on S² from a tilted density, one seed: the tokens' own noise is part of the push. In the"
+    " last case B is chosen so that A = VBᵀ = diag(1, .4, .1) although V leads with a complex pair.",
     sizes={"test": Size(120, 60.0, 81), "quick": Size(400, 100.0), "full": Size(2000, 300.0)},
     seconds={"test": 4, "quick": 20, "full": 300},
     measure=measure,

@@ -9,7 +9,7 @@ from frostline import plot
 from frostline.analysis.certificates import certificate
 from frostline.analysis.curves import Measure
 from frostline.analysis.fits import fit
-from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Line, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Line, Rows, Tick
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.theory.bounds import Bound
 from frostline.theory.flow import zero_temperature
@@ -32,8 +32,8 @@ class Size:
 
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
-    curves: dict[str, list[float]] = {name: [] for name in ("beta", "t", "W2")}
-    proven: dict[str, list[float]] = {name: [] for name in ("beta", "t", "certified", "W2")}
+    curves = Rows("beta", "t", "W2")
+    proven = Rows("beta", "t", "certified", "W2")
     rows = []
     for beta in size.betas:
         tick(f"β = {beta:g}")
@@ -44,8 +44,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         rows.append(found.distance)
         early = follow(size.setting, beta, size.certified_until, CERTIFIED)
         promise = certificate(early.run, replayed=False)
-        for name, values in zip(proven, (beta, early.times, promise.values, early.distance), strict=True):
-            proven[name] += np.broadcast_to(values, early.times.shape).tolist()
+        proven.add(beta, early.times, promise.values, early.distance)
     tick("zero temperature, and the fit")
     predicted, cold = _predicted(size.setting, found.times)
     # Eq. 11 knows no ceiling of its own, W has one: half the time is before most curves reach it.
@@ -129,8 +128,8 @@ def judge(evidence: Evidence) -> Judgement:
         ),
     ]
     return Judgement(
-        f"The smallest W₂ falls from {deepest[0]:.2g} at β = {betas[0]:g} to {deepest[-1]:.2g} at β = {betas[-1]:g}; eq. 11 "
-        f"with constants from the theory is never exceeded (largest ratio {above.max():.2f})."
+        f"The smallest W₂ falls from {deepest[0]:.2g} at β = {betas[0]:g} to {deepest[-1]:.2g} at β = {betas[-1]:g}; "
+        f"eq. 11 with constants from the theory is never exceeded (largest ratio {above.max():.2f})."
         if above.max() <= 1
         else f"Eq. 11 with constants from the theory is exceeded, by a factor of up to {above.max():.2f}.",
         checks,
@@ -176,15 +175,16 @@ CLAIM = Claim(
     title="The theorem",
     statement="W(ρ_t, Π♯ρ₀) ≤ M(√(log(β+1)/β)·e^{Ct} + e^{−ct}) (eq. 11): tokens approach the zero-temperature limit "
     "within times of order log β, the closer the colder, before the first term takes over.",
-    reading="Left: measured distances for each temperature under the bound of the same colour; grey is zero temperature. "
-    "The bound's constants are not fitted: c is 0.8 times the zero-temperature rate, C lets its first term reach order one "
-    "when eq. 13 hands over, M is what zero temperature alone needs. The numbers give fitted constants beside them. Right: "
-    "what is proven for these very runs by following each token's deviation from its zero-temperature path; where a square is missing the "
-    "certificate says nothing (2 or more).",
-    assumed="One head on the circle, B = diag(1, .5), V = diag(1, 1.5), so that A leads along x₁ while V prefers x₂ and W "
-    "must rise again; a tilted smooth start on weighted nodes; W₂ exact, by sorting. The paper's M and "
-    "p are unknown: the shape is tested. Predicted, fitted and certified are three different things: a prediction may fail, "
-    "a fit describes, a certificate proves.",
+    reading="Left: measured distances for each temperature under the bound of the same colour; grey is zero "
+    "temperature. The bound's constants are not fitted: c is 0.8 times the zero-temperature rate, C lets "
+    "its first term reach order one when eq. 13 hands over, M is what zero temperature alone needs. The "
+    "numbers give fitted constants beside them. Right: what is proven for these very runs by following each"
+    " token's deviation from its zero-temperature path; where a square is missing the certificate says "
+    "nothing (2 or more).",
+    assumed="One head on the circle, B = diag(1, .5), V = diag(1, 1.5), so that A leads along x₁ while V prefers x₂"
+    " and W must rise again; a tilted smooth start on weighted nodes; W₂ exact, by sorting. The paper's M "
+    "and p are unknown: the shape is tested. Predicted, fitted and certified are three different things: a "
+    "prediction may fail, a fit describes, a certificate proves.",
     sizes={
         "test": Size((1.0, 10.0, 100.0, 300.0), Setting(B, V, TILT, 500), 18.0, 2.0),
         "quick": Size((1.0, 10.0, 100.0, 1000.0, 10_000.0), Setting(B, V, TILT, 1200), 30.0, 6.0),

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.analysis.fits import fit
 from frostline.analysis.phases import phases_of_curve
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays
 from frostline.experiments.setting import Setting, follow
 from frostline.experiments.theorem import TILT, B, V
 from frostline.theory.terminal import terminal
@@ -27,9 +27,7 @@ class Size:
 
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
-    columns: dict[str, list[float]] = {
-        name: [] for name in ("beta", "t_smallest", "smallest", "begins", "ends", "t_crosses", "eq13")
-    }
+    columns = Rows("beta", "t_smallest", "smallest", "begins", "ends", "t_crosses", "eq13")
     start, rows = size.setting.start(), []
     for beta in size.betas:
         tick(f"β = {beta:g}")
@@ -46,8 +44,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
             np.nan if crosses is None else crosses,
             np.nan if fate.hand_over is None else fate.hand_over,
         )
-        for name, value in zip(columns, values, strict=True):
-            columns[name].append(float(value))
+        columns.add(*values)
         rows.append(found.distance)
     some = slice(1, None, max(1, len(found.times) // 40))
     fitted = fit(list(size.betas), found.times[some], np.array(rows)[:, some])
@@ -66,7 +63,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
 
 def judge(evidence: Evidence) -> Judgement:
-    table, numbers = {name: np.array(column) for name, column in evidence.tables["times"].items()}, evidence.numbers
+    table, numbers = arrays(evidence.tables["times"]), evidence.numbers
     logs = np.log(table["beta"])
     lowest = Line.through(logs, table["t_smallest"])
     by_bound = 1 / (2 * (numbers["C"] + numbers["c"]))
@@ -108,7 +105,7 @@ def judge(evidence: Evidence) -> Judgement:
 
 
 def draw(evidence: Evidence) -> Figure:
-    table, numbers = {name: np.array(column) for name, column in evidence.tables["times"].items()}, evidence.numbers
+    table, numbers = arrays(evidence.tables["times"]), evidence.numbers
     beta = table["beta"]
     (left, right), figure = plot.panels(2)
     left.fill_between(beta, table["begins"], table["ends"], color=plot.BLUE, alpha=0.15, lw=0)
@@ -140,14 +137,15 @@ def _lowest(t: np.ndarray, w: np.ndarray) -> float:
 CLAIM = Claim(
     name="time-scale",
     title="The time scale log β",
-    statement="Tokens concentrate within times of order log β, stay, and hand over to the terminal phase at "
-    "½ log β (1/g_A + 1/g_V) + const (eq. 13); the distance at its minimum falls like a power of log β/β.",
-    reading="Left: the time at which W₂ is smallest, the band in which it is below 0.6, and the time at "
-    "which it has come back to 0.7, all against β on a logarithmic axis: straight lines are multiples of log β. The dotted "
-    "line is eq. 13 with nothing fitted; it is a leading order, so its slope counts, not its height. Right: how close the "
-    "tokens come.",
-    assumed="The setting of the theorem (circle, A leads along x₁, V prefers x₂, tilted start). The slope of the bound's own "
-    "minimum, 1/(2(C+c)), is given for comparison: a bound's minimum need not be where the curve has its own.",
+    statement="Tokens concentrate within times of order log β, stay, and hand over to the terminal phase at ½ log β "
+    "(1/g_A + 1/g_V) + const (eq. 13); the distance at its minimum falls like a power of log β/β.",
+    reading="Left: the time at which W₂ is smallest, the band in which it is below 0.6, and the time at which it "
+    "has come back to 0.7, all against β on a logarithmic axis: straight lines are multiples of log β. The "
+    "dotted line is eq. 13 with nothing fitted; it is a leading order, so its slope counts, not its height."
+    " Right: how close the tokens come.",
+    assumed="The setting of the theorem (circle, A leads along x₁, V prefers x₂, tilted start). The slope of the "
+    "bound's own minimum, 1/(2(C+c)), is given for comparison: a bound's minimum need not be where the "
+    "curve has its own.",
     sizes={
         "test": Size((10.0, 30.0, 100.0, 300.0), Setting(B, V, TILT, 250), 18.0),
         "quick": Size((10.0, 32.0, 100.0, 316.0, 1000.0, 10_000.0), Setting(B, V, TILT, 1200), 30.0),

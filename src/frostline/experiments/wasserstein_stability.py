@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.analysis.stability import stability
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays
 from frostline.sample import uniform, vmf
 from frostline.sphere import normalise
 
@@ -23,13 +23,12 @@ class Size:
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     rng = np.random.default_rng([8, seed])
-    rows: dict[str, list] = {name: [] for name in ("problem", "kind", "t", "W2", "bound", "ell", "observed")}
+    rows = Rows("problem", "kind", "t", "W2", "bound", "ell", "observed")
 
     def add(number: int, kind: str, head: Attention, x: np.ndarray, other: np.ndarray) -> None:
         found = stability(head, x, other, times=TIMES)
         values = (number, kind, found.times, found.measured, found.bound, found.ell, found.observed)
-        for name, value in zip(rows, values, strict=True):
-            rows[name] += np.broadcast_to(value, found.times.shape).tolist()
+        rows.add(*values)
 
     tick("where the bound is sharp")
     # B = I: the flow leaves the last eigenvector at the rate λ₁ − λ_d, which is ℓ.
@@ -55,7 +54,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
 
 def judge(evidence: Evidence) -> Judgement:
-    rows = {name: np.array(column) for name, column in evidence.tables["distances"].items()}
+    rows = arrays(evidence.tables["distances"])
     ratio = rows["W2"] / rows["bound"]
     sharp = rows["kind"] == "sharp"
     count = len(np.unique(rows["problem"]))
@@ -83,7 +82,7 @@ def judge(evidence: Evidence) -> Judgement:
 
 
 def draw(evidence: Evidence) -> Figure:
-    rows = {name: np.array(column) for name, column in evidence.tables["distances"].items()}
+    rows = arrays(evidence.tables["distances"])
     (left, right), figure = plot.panels(2)
     for problem in np.unique(rows["problem"]):
         mine = rows["problem"] == problem
@@ -104,12 +103,14 @@ def draw(evidence: Evidence) -> Figure:
 CLAIM = Claim(
     name="stability",
     title="Stability in Wasserstein space",
-    statement="Under the zero-temperature flow W(ρ_t, ρ̃_t) ≤ e^{ℓt} W(ρ₀, ρ̃₀), where ℓ bounds the expansion of the flow "
-    "over the sphere.",
-    reading="Left: measured distance over bound, one line per problem; the claim is that no line passes 1. The orange one is "
-    "made so that the bound is nearly reached, which shows that it cannot be much improved. Right: the rate at which clouds "
-    "really drifted apart against ℓ. Most bounds are far from sharp: ℓ is a worst case over the whole sphere.",
-    assumed="Zero temperature, geodesic cost (the inequality is one for angles), ℓ proven by interval bounds, not sampled.",
+    statement="Under the zero-temperature flow W(ρ_t, ρ̃_t) ≤ e^{ℓt} W(ρ₀, ρ̃₀), where ℓ bounds the expansion of the "
+    "flow over the sphere.",
+    reading="Left: measured distance over bound, one line per problem; the claim is that no line passes 1. The "
+    "orange one is made so that the bound is nearly reached, which shows that it cannot be much improved. "
+    "Right: the rate at which clouds really drifted apart against ℓ. Most bounds are far from sharp: ℓ is a"
+    " worst case over the whole sphere.",
+    assumed="Zero temperature, geodesic cost (the inequality is one for angles), ℓ proven by interval bounds, not "
+    "sampled.",
     sizes={"test": Size(6, 60), "quick": Size(30, 150), "full": Size(200, 400)},
     seconds={"test": 2, "quick": 12, "full": 300},
     measure=measure,

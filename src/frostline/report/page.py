@@ -18,9 +18,10 @@ COLOURS = {plot.INK: "var(--ink)", plot.FAINT: "var(--faint)", "#000000": "var(-
 
 
 def write_page(path: Path, claims: Sequence[Mapping[str, Any]]) -> Path:
-    """Write the page about these claims, each a result with ``figure`` (SVG), ``frames``, ``command`` and ``folder``."""
+    """Write the page about these claims: results with ``figure`` (SVG), ``frames``, ``command`` and ``folder``."""
     here = files("frostline.report")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["maths"] = maths
     template = environment.from_string((here / "page.html").read_text())
     verdicts = [claim["verdict"] for claim in claims]
     text = template.render(
@@ -33,11 +34,25 @@ def write_page(path: Path, claims: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
+def maths(text: str) -> Markup:
+    """Plain text with x^{…}, x^2 and x_t set as superscripts and subscripts.
+
+    >>> maths("W_p falls like e^{−gτ}")
+    Markup('W<sub>p</sub> falls like e<sup>−gτ</sup>')
+    """
+    found = str(Markup.escape(text))
+    found = re.sub(r"\^\{([^}]*)\}", lambda match: f"<sup>{match[1]}</sup>", found)
+    found = re.sub(r"\^([−-]?[0-9.]+(?:/[0-9]+)?)", r"<sup>\1</sup>", found)
+    found = re.sub(r"(?<=[\w♯ρℓθ̃])_([A-Za-zβτ])(?![a-z])", r"<sub>\1</sub>", found)
+    return Markup(found)
+
+
 def _headline(verdicts: Sequence[str]) -> str:
     counts = {name: verdicts.count(name) for name in ("holds", "fails", "undecided")}
     words = {"holds": "hold", "fails": "fail", "undecided": "cannot be decided at this size"}
     if len(verdicts) == 1:
-        return f"One claim of the theory, measured: it {verdicts[0].replace('undecided', 'cannot be decided at this size')}."
+        found = verdicts[0].replace("undecided", "cannot be decided at this size")
+        return f"One claim of the theory, measured: it {found}."
     parts = [f"{count} {words[name]}" for name, count in counts.items() if count]
     return f"{len(verdicts)} claims of the theory, each measured: {', '.join(parts)}."
 

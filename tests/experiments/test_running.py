@@ -1,0 +1,133 @@
+"""Running claims into a folder: what is kept, when it is used again, what the files say."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as parquet
+import pytest
+
+from frostline.errors import BadParameter
+from frostline.experiments import running
+from frostline.experiments.catalogue import chosen
+from frostline.experiments.running import reproduce
+
+FEW = ["zero-temperature-limit", "stability"]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("reproduction") / "out"
+    return reproduce(chosen(FEW), size="test", out=out), out
+
+
+def test_the_files(done):
+    result, out = done
+    facts = json.loads((out / "summary.json").read_text())
+    assert facts == json.loads(json.dumps(result.facts()))
+    assert facts["page"] == str(out / "index.html") and os.path.isabs(facts["page"])
+    for row in facts["claims"]:
+        assert set(row) == {"name", "verdict", "why", "measured", "seconds"} and row["verdict"] == "holds"
+        folder = out / "claims" / row["name"]
+        kept = json.loads((folder / "result.json").read_text())
+        assert kept["measured"] == row["measured"]
+        assert (folder / "figure.png").stat().st_size > 5000 and (folder / "figure.svg").stat().st_size > 5000
+        for name, columns in kept["tables"].items():
+            table = parquet.read_table(folder / f"{name}.parquet")
+            assert sorted(table.column_names) == columns and table.num_rows > 0
+
+
+def test_the_page_says_what_the_json_says(done):
+    result, out = done
+    page = (out / "index.html").read_text()
+    assert "2 claims of the theory, each measured: 2 hold." in page and len(page) < 3_000_000
+    from frostline.report.page import maths
+
+    for row in result.claims:
+        assert str(maths(row["why"])) in page
+        for check in row["measured"]["checks"]:
+            assert str(maths(check["found"])) in page and str(maths(check["wanted"])) in page
+        assert f"frostline reproduce {row['name']} --seed 0" in page
+
+
+def test_a_second_call_measures_nothing(done, monkeypatch):
+    _, out = done
+    monkeypatch.setattr(running, "_run", None)
+    seen = []
+    again = reproduce(chosen(FEW), size="test", out=out, report=lambda *words: seen.append(words))
+    assert [row["verdict"] for row in again.claims] == ["holds", "holds"]
+    assert [name for name, *_ in seen] == FEW and seen[-1][2] == seen[-1][3]
+
+
+@pytest.mark.parametrize("change", ["seed", "code", "file", "json"])
+def test_other_settings_other_code_and_broken_results_run_again(tmp_path, monkeypatch, change):
+    claims = chosen(["stability"])
+    first = reproduce(claims, size="test", out=tmp_path).claims[0]
+    options = {"seed": 1} if change == "seed" else {}
+    if change == "code":
+        monkeypatch.setattr(running, "code_version", lambda: "another")
+    if change == "file":
+        (tmp_path / "claims" / "stability" / "distances.parquet").unlink()
+    if change == "json":
+        (tmp_path / "claims" / "stability" / "result.json").write_text("{")
+    ran = []
+    real = running._run
+    monkeypatch.setattr(running, "_run", lambda *args: ran.append(1) or real(*args))
+    second = reproduce(claims, size="test", out=tmp_path, **options).claims[0]
+    assert ran == [1]
+    assert (second["measured"] == first["measured"]) == (change != "seed")
+
+
+def test_what_is_finished_stays_when_something_breaks(tmp_path, monkeypatch):
+    real = running._run
+
+    def breaks(claim, *args):
+        if claim.name == "stability":
+            raise KeyboardInterrupt
+        return real(claim, *args)
+
+    monkeypatch.setattr(running, "_run", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(chosen(FEW), size="test", out=tmp_path)
+    assert [row["name"] for row in json.loads((tmp_path / "summary.json").read_text())["claims"]] == FEW[:1]
+    assert "One claim of the theory, measured: it holds." in (tmp_path / "index.html").read_text()
+
+
+def test_foreign_folders_are_left_alone(tmp_path):
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(BadParameter, match="was not written by reproduce"):
+        reproduce(chosen(["stability"]), size="test", out=tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BadParameter, match="is a file"):
+        reproduce(chosen(["stability"]), size="test", out=tmp_path / "file")
+    assert (tmp_path / "index.html").read_text() == "mine"
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from frostline.experiments.catalogue import chosen
+from frostline.experiments.running import reproduce
+
+told = lambda *words: print(*words[:2], flush=True)
+reproduce(chosen(["zero-temperature-limit", "theorem"]), size="test", out=Path(sys.argv[1]), report=told)
+"""
+
+
+def test_killed_and_called_again(tmp_path):
+    """kill -9 in the second claim: the first is there, a second call does the rest; meanwhile nobody else writes."""
+    out = tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-c", KILLED, out], stdout=subprocess.PIPE, text=True) as process:
+        while not (line := process.stdout.readline()).startswith("theorem"):
+            assert line
+        with pytest.raises(BadParameter, match="another frostline is writing"):
+            reproduce(chosen(["stability"]), size="test", out=out)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGKILL)
+    assert (out / "claims" / "zero-temperature-limit" / "result.json").exists()
+    assert not (out / "claims" / "theorem").exists()
+    rest = subprocess.run([sys.executable, "-c", KILLED, out], capture_output=True, text=True, check=True).stdout
+    assert rest.startswith("zero-temperature-limit holds\ntheorem begins") and (out / "index.html").exists()
