@@ -14,7 +14,7 @@ NAMES = ["theorem", "terminal-phase", "stability"]
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
-    return reproduce(chosen(NAMES), size="test", out=tmp_path_factory.mktemp("page")).page
+    return reproduce(chosen(NAMES, "test"), size="test", out=tmp_path_factory.mktemp("page")).page
 
 
 @pytest.fixture(scope="module")

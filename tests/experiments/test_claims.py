@@ -70,6 +70,18 @@ def pushed(heads, x0, **options):
     return fl.simulate(heads, fl.sphere.normalise(x0 + np.array([0.0, 0.05])), **options)
 
 
+def flipped_stack(layers, x0, **options):
+    """The wrong sign of V in every layer."""
+    heads = [head for layer in layers for head in layer]
+    wrong = [[fl.Attention.from_matrices(h.matrices.B, -h.matrices.V, h.beta)] for h in heads]
+    return fl.simulate(wrong, x0, **options)
+
+
+def hasty(n, d):
+    """A freezing temperature that is the same in all dimensions, and wrong in most."""
+    return 2000.0
+
+
 def longer(head, x, other, *, times):
     """Clouds that follow the flow for three times as long as they say."""
     found = fl.stability(head, x, other, times=[3 * t for t in times])
@@ -92,6 +104,12 @@ def longer(head, x, other, *, times):
         ("subspaces", "subspaces.simulate", flipped),
         ("stability", "wasserstein_stability.stability", longer),
         ("mean-field", "mean_field.simulate", rushed),
+        ("finite-tokens", "finite_tokens.freezing", hasty),
+        ("asymmetry", "asymmetry.simulate", flipped),
+        ("asymmetry", "setting.simulate", flipped),
+        ("many-heads", "many_heads.simulate", flipped_stack),
+        ("high-dimension", "high_dimension.freezing", hasty),
+        ("training", "training.LEARNING_RATE", 0.0),
     ],
 )
 def test_a_sabotaged_system_turns_the_verdict(monkeypatch, name, what, sabotage):
@@ -129,9 +147,10 @@ def test_verdicts():
 
 
 def test_names():
-    assert [claim.name for claim in chosen(["theorem", "zero-temperature-limit"])] == [
-        "zero-temperature-limit",
-        "theorem",
-    ]
+    found = [claim.name for claim in chosen(["theorem", "zero-temperature-limit"], "quick")]
+    assert found == ["zero-temperature-limit", "theorem"]
+    assert len(chosen([], "quick")) == 9 and len(chosen([], "full")) == 14
+    with pytest.raises(BadParameter, match="training has no quick size"):
+        chosen(["training"], "quick")
     with pytest.raises(BadParameter, match="no claim 'theorems'; there are: zero-temperature-limit"):
-        chosen(["theorems"])
+        chosen(["theorems"], "quick")

@@ -21,7 +21,7 @@ FEW = ["zero-temperature-limit", "stability"]
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     out = tmp_path_factory.mktemp("reproduction") / "out"
-    return reproduce(chosen(FEW), size="test", out=out), out
+    return reproduce(chosen(FEW, "test"), size="test", out=out), out
 
 
 def test_the_files(done):
@@ -57,14 +57,14 @@ def test_a_second_call_measures_nothing(done, monkeypatch):
     _, out = done
     monkeypatch.setattr(running, "_run", None)
     seen = []
-    again = reproduce(chosen(FEW), size="test", out=out, report=lambda *words: seen.append(words))
+    again = reproduce(chosen(FEW, "test"), size="test", out=out, report=lambda *words: seen.append(words))
     assert [row["verdict"] for row in again.claims] == ["holds", "holds"]
     assert [name for name, *_ in seen] == FEW and seen[-1][2] == seen[-1][3]
 
 
 @pytest.mark.parametrize("change", ["seed", "code", "file", "json"])
 def test_other_settings_other_code_and_broken_results_run_again(tmp_path, monkeypatch, change):
-    claims = chosen(["stability"])
+    claims = chosen(["stability"], "test")
     first = reproduce(claims, size="test", out=tmp_path).claims[0]
     options = {"seed": 1} if change == "seed" else {}
     if change == "code":
@@ -91,7 +91,7 @@ def test_what_is_finished_stays_when_something_breaks(tmp_path, monkeypatch):
 
     monkeypatch.setattr(running, "_run", breaks)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(chosen(FEW), size="test", out=tmp_path)
+        reproduce(chosen(FEW, "test"), size="test", out=tmp_path)
     assert [row["name"] for row in json.loads((tmp_path / "summary.json").read_text())["claims"]] == FEW[:1]
     assert "One claim of the theory, measured: it holds." in (tmp_path / "index.html").read_text()
 
@@ -99,10 +99,10 @@ def test_what_is_finished_stays_when_something_breaks(tmp_path, monkeypatch):
 def test_foreign_folders_are_left_alone(tmp_path):
     (tmp_path / "index.html").write_text("mine")
     with pytest.raises(BadParameter, match="was not written by reproduce"):
-        reproduce(chosen(["stability"]), size="test", out=tmp_path)
+        reproduce(chosen(["stability"], "test"), size="test", out=tmp_path)
     (tmp_path / "file").write_text("x")
     with pytest.raises(BadParameter, match="is a file"):
-        reproduce(chosen(["stability"]), size="test", out=tmp_path / "file")
+        reproduce(chosen(["stability"], "test"), size="test", out=tmp_path / "file")
     assert (tmp_path / "index.html").read_text() == "mine"
 
 
@@ -113,7 +113,7 @@ from frostline.experiments.catalogue import chosen
 from frostline.experiments.running import reproduce
 
 told = lambda *words: print(*words[:2], flush=True)
-reproduce(chosen(["zero-temperature-limit", "theorem"]), size="test", out=Path(sys.argv[1]), report=told)
+reproduce(chosen(["zero-temperature-limit", "theorem"], "test"), size="test", out=Path(sys.argv[1]), report=told)
 """
 
 
@@ -124,7 +124,7 @@ def test_killed_and_called_again(tmp_path):
         while not (line := process.stdout.readline()).startswith("theorem"):
             assert line
         with pytest.raises(BadParameter, match="another frostline is writing"):
-            reproduce(chosen(["stability"]), size="test", out=out)
+            reproduce(chosen(["stability"], "test"), size="test", out=out)
         time.sleep(0.3)
         process.send_signal(signal.SIGKILL)
     assert (out / "claims" / "zero-temperature-limit" / "result.json").exists()

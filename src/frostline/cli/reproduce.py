@@ -35,8 +35,8 @@ def reproduce(
     from frostline.cli.progress import shares
     from frostline.experiments.running import reproduce as run
 
-    wanted = chosen([*(claims or []), *(claim or [])])
     size = "full" if full else "quick"
+    wanted = chosen([*(claims or []), *(claim or [])], size)
     with shares("reproducing", shown=not quiet) as report:
         done = run(
             [one for one in wanted if size in one.sizes], size=size, out=out, seed=seed, force=force, report=report
@@ -62,4 +62,5 @@ def _list(claims: list, json: bool) -> None:
         )
         return
     for claim in claims:
-        options.say(f"{claim.name:24}{claim.title}", hang=24)
+        only = "" if "quick" in claim.sizes else " (with --full)"
+        options.say(f"{claim.name:24}{claim.title}{only}", hang=24)

@@ -2,13 +2,18 @@
 
 from frostline.errors import BadParameter
 from frostline.experiments import (
+    asymmetry,
+    finite_tokens,
+    high_dimension,
     laplace_principle,
+    many_heads,
     mean_field,
     metastability,
     subspaces,
     terminal_phase,
     theorem,
     time_scale,
+    training,
     wasserstein_stability,
     zero_temperature,
 )
@@ -26,13 +31,21 @@ CLAIMS: dict[str, Claim] = {
         subspaces,
         wasserstein_stability,
         mean_field,
+        finite_tokens,
+        asymmetry,
+        many_heads,
+        high_dimension,
+        training,
     )
 }
 
 
-def chosen(names: list[str]) -> list[Claim]:
-    """The claims of these names, in the order of the paper; all of them when none is named."""
+def chosen(names: list[str], size: str) -> list[Claim]:
+    """The claims of these names, in the order of the paper; all that have this size when none is named."""
     unknown = [name for name in names if name not in CLAIMS]
     if unknown:
         raise BadParameter(f"there is no claim {unknown[0]!r}; there are: {', '.join(CLAIMS)}.")
-    return [claim for name, claim in CLAIMS.items() if not names or name in names]
+    without = [name for name in names if size not in CLAIMS[name].sizes]
+    if without:
+        raise BadParameter(f"{without[0]} has no {size} size: it takes longer than that; ask for it with --full.")
+    return [claim for name, claim in CLAIMS.items() if name in names or (not names and size in claim.sizes)]
