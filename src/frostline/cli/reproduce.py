@@ -38,9 +38,7 @@ def reproduce(
     size = "full" if full else "quick"
     wanted = chosen([*(claims or []), *(claim or [])], size)
     with shares("reproducing", shown=not quiet) as report:
-        done = run(
-            [one for one in wanted if size in one.sizes], size=size, out=out, seed=seed, force=force, report=report
-        )
+        done = run(wanted, size=size, out=out, seed=seed, force=force, report=report)
     if json:
         options.print_json(done.facts())
     else:

@@ -111,7 +111,9 @@ def judge(evidence: Evidence) -> Judgement:
             str(wrong),
             abs(wrong.slope + 0.5) <= 0.15,
         ),
-        Check("warm tokens: W₂ because of it", "falls like n^{−1/4}, ± 0.1", str(line), abs(line.slope + 0.25) <= 0.1),
+        Check(
+            "warm tokens: W₂ because of it", "falls like n^{−1/4}, ± 0.15", str(line), abs(line.slope + 0.25) <= 0.15
+        ),
     ]
     return Judgement(
         f"In d ≥ 3 tokens freeze at {' and '.join(f'{b:.2g} κ*' for b in inside if b) or 'no κ that was seen'}; "
@@ -178,7 +180,9 @@ CLAIM = Claim(
     "circle, where κ* is largest, the stragglers there are alone long before κ*. That is a finding, not an "
     "assumption.",
     sizes={
-        "test": Size(((2, 100), (3, 100), (3, 200)), (0.01, 0.1, 0.3, 1.0, 3.0, 30.0), 7, 12.0, (50, 150, 500), 40),
+        "test": Size(
+            ((2, 100), (3, 100), (3, 200)), (0.01, 0.1, 0.3, 1.0, 3.0, 30.0), 7, 12.0, (50, 100, 200, 400), 60
+        ),
         "full": Size(
             ((2, 100), (2, 300), (3, 300), (3, 1000), (4, 1000)),
             (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
