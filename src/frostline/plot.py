@@ -200,7 +200,7 @@ def panels(count: int, *, width: float = 5.2, height: float = 3.9) -> tuple[list
         ax.spines[["left", "bottom"]].set_color(INK)
         ax.tick_params(colors=INK, labelsize=9)
         for text in (ax.xaxis.label, ax.yaxis.label, ax.title):
-            text.set(color=INK, fontsize=10)
+            text.set(color=INK, fontsize=10 if count < 3 else 11)
     return axes, figure
 
 

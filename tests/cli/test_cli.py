@@ -1,12 +1,15 @@
 """The command line as a user meets it: help, JSON, exit codes, sentences."""
 
+import dataclasses
 import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import frostline as fl
 from frostline.cli import main
 
 SPEC = """
@@ -130,16 +133,28 @@ def test_progress_goes_to_stderr_only(tmp_path):
 
 
 def test_reproduce(call, tmp_path):
-    """One quick claim, as JSON; a second call uses it; verdicts decide the exit code only with --check."""
+    """One quick claim, as JSON; a second call uses it."""
     first = call("reproduce", "stability", "--out", "there", "--json", "--check")
     facts = json.loads(first.stdout)
     assert first.exit_code == 0 and facts["page"] == str(tmp_path / "there" / "index.html")
     assert [(row["name"], row["verdict"]) for row in facts["claims"]] == [("stability", "holds")]
     assert json.loads(call("reproduce", "--claim", "stability", "--out", "there", "--json").stdout) == facts
-    result = tmp_path / "there" / "claims" / "stability" / "result.json"
-    result.write_text(result.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
+
+
+def test_a_claim_that_fails(call, monkeypatch):
+    """--check turns it into exit code 1; without it the page and the sentence say so."""
+    monkeypatch.setattr("frostline.experiments.wasserstein_stability.TIMES", (0.0, 0.5, 2.0))
+    real = fl.stability
+
+    def longer(head, x, other, *, times):
+        found = real(head, x, other, times=[3 * t for t in times])
+        return dataclasses.replace(
+            found, times=np.array(times), bound=found.bound[0] * np.exp(found.ell * np.array(times))
+        )
+
+    monkeypatch.setattr("frostline.experiments.wasserstein_stability.stability", longer)
     failed = call("reproduce", "stability", "--out", "there", "--check")
-    assert failed.exit_code == 1 and "FAILS" in failed.stdout
+    assert failed.exit_code == 1 and "FAILS" in failed.stdout and "asked never exceeded" in failed.stdout
     assert call("reproduce", "stability", "--out", "there").exit_code == 0
 
 

@@ -150,7 +150,7 @@ def test_names():
     found = [claim.name for claim in chosen(["theorem", "zero-temperature-limit"], "quick")]
     assert found == ["zero-temperature-limit", "theorem"]
     assert len(chosen([], "quick")) == 9 and len(chosen([], "full")) == 14
-    with pytest.raises(BadParameter, match="training has no quick size"):
+    with pytest.raises(BadParameter, match="training is measured with --full only"):
         chosen(["training"], "quick")
     with pytest.raises(BadParameter, match="no claim 'theorems'; there are: zero-temperature-limit"):
         chosen(["theorems"], "quick")

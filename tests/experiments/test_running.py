@@ -62,7 +62,10 @@ def test_a_second_call_measures_nothing(done, monkeypatch):
     assert [name for name, *_ in seen] == FEW and seen[-1][2] == seen[-1][3]
 
 
-@pytest.mark.parametrize("change", ["seed", "code", "file", "json"])
+CHANGES = {"seed": None, "code": None, "file": None, "json": "{", "list": "[]", "verdict": None, "figure": "<svg>"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_other_settings_other_code_and_broken_results_run_again(tmp_path, monkeypatch, change):
     claims = chosen(["stability"], "test")
     first = reproduce(claims, size="test", out=tmp_path).claims[0]
@@ -71,8 +74,13 @@ def test_other_settings_other_code_and_broken_results_run_again(tmp_path, monkey
         monkeypatch.setattr(running, "code_version", lambda: "another")
     if change == "file":
         (tmp_path / "claims" / "stability" / "distances.parquet").unlink()
-    if change == "json":
-        (tmp_path / "claims" / "stability" / "result.json").write_text("{")
+    result = tmp_path / "claims" / "stability" / "result.json"
+    if change in ("json", "list"):
+        result.write_text(CHANGES[change])
+    if change == "figure":
+        result.with_name("figure.svg").write_text(CHANGES[change])
+    if change == "verdict":
+        result.write_text(result.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
     ran = []
     real = running._run
     monkeypatch.setattr(running, "_run", lambda *args: ran.append(1) or real(*args))
@@ -93,12 +101,22 @@ def test_what_is_finished_stays_when_something_breaks(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         reproduce(chosen(FEW, "test"), size="test", out=tmp_path)
     assert [row["name"] for row in json.loads((tmp_path / "summary.json").read_text())["claims"]] == FEW[:1]
-    assert "One claim of the theory, measured: it holds." in (tmp_path / "index.html").read_text()
+    page = (tmp_path / "index.html").read_text()
+    assert "One claim of the theory, measured: it holds." in page and "1 more claim was asked for" in page
+
+
+def test_the_page_shows_what_other_calls_did(done):
+    """A claim on its own, into the same folder: the page keeps the others, in the paper's order."""
+    _, out = done
+    reproduce(chosen(["mean-field"], "test"), size="test", out=out)
+    facts = json.loads((out / "summary.json").read_text())
+    assert [row["name"] for row in facts["claims"]] == [*FEW, "mean-field"]
+    assert "3 claims of the theory, each measured: 3 hold." in (out / "index.html").read_text()
 
 
 def test_foreign_folders_are_left_alone(tmp_path):
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(BadParameter, match="was not written by reproduce"):
+    with pytest.raises(BadParameter, match="was not made by reproduce"):
         reproduce(chosen(["stability"], "test"), size="test", out=tmp_path)
     (tmp_path / "file").write_text("x")
     with pytest.raises(BadParameter, match="is a file"):

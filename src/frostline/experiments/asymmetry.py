@@ -188,7 +188,7 @@ CLAIM = Claim(
         "test": Size(300, 100.0, (0.0, 0.1), (30.0, 300.0), 300, 24.0),
         "full": Size(1400, 300.0, (0.0, 0.04, 0.08, 0.1, 0.115), (100.0, 1000.0, 10_000.0), 2000, 36.0),
     },
-    seconds={"test": 4, "full": 250},
+    seconds={"test": 4, "full": 150},
     measure=measure,
     judge=judge,
     draw=draw,

@@ -47,5 +47,5 @@ def chosen(names: list[str], size: str) -> list[Claim]:
         raise BadParameter(f"there is no claim {unknown[0]!r}; there are: {', '.join(CLAIMS)}.")
     without = [name for name in names if size not in CLAIMS[name].sizes]
     if without:
-        raise BadParameter(f"{without[0]} has no {size} size: it takes longer than that; ask for it with --full.")
+        raise BadParameter(f"{without[0]} is measured with --full only.")
     return [claim for name, claim in CLAIMS.items() if name in names or (not names and size in claim.sizes)]

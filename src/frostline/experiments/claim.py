@@ -73,10 +73,23 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A sentence on what was found, and the checks it rests on."""
+    """What was found when all is as claimed, in a sentence, and the checks it rests on."""
 
-    why: str
+    summary: str
     checks: Sequence[Check]
+
+    @property
+    def why(self) -> str:
+        """The summary where the claim holds; otherwise the check that stands in its way."""
+        if self.verdict == "holds":
+            return self.summary
+        wanted = False if self.verdict == "fails" else None
+        against = [check for check in self.checks if check.holds is wanted]
+        if not against:
+            return "Nothing could be checked."
+        many = f"{len(against)} of {len(self.checks)} checks {'fail' if wanted is False else 'cannot be decided'}; "
+        first = against[0]
+        return f"{many if len(against) > 1 else ''}{first.what}: asked {first.wanted}; found {first.found}."
 
     @property
     def verdict(self) -> Verdict:

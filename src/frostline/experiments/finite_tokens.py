@@ -192,7 +192,7 @@ CLAIM = Claim(
             60,
         ),
     },
-    seconds={"test": 4, "full": 400},
+    seconds={"test": 4, "full": 60},
     measure=measure,
     judge=judge,
     draw=draw,

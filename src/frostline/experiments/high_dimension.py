@@ -125,7 +125,7 @@ CLAIM = Claim(
     assumed="B = I, uniform queries, a von Mises–Fisher density of concentration 1 (left), uniform random tokens "
     "(right).",
     sizes={"test": Size((2, 3, 8, 32), 300, 50), "full": Size((2, 3, 8, 32, 128), 1000, 500)},
-    seconds={"test": 1, "full": 5},
+    seconds={"test": 1, "full": 2},
     measure=measure,
     judge=judge,
     draw=draw,

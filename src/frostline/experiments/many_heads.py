@@ -56,9 +56,13 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         layers.add(beta, wasserstein(warm, cold).value)
     tick(f"a head of rank {RANK} in d = {DIMENSION}")
     thin = Rows("tau", "angle")
-    query, key, value = (rng.standard_normal((RANK, DIMENSION)) / np.sqrt(DIMENSION) for _ in range(3))
-    low = Attention(query=query, key=key, value=rng.standard_normal((DIMENSION, RANK)) @ value, beta=1.0)
-    found = limit(low)
+    kinds: list[str] = []
+    # Many such heads lead with a complex pair; take the first that has a limit.
+    while len(kinds) < 20 and (not kinds or kinds[-1] not in ("points", "subspace")):
+        query, key, value = (rng.standard_normal((RANK, DIMENSION)) / np.sqrt(DIMENSION) for _ in range(3))
+        low = Attention(query=query, key=key, value=rng.standard_normal((DIMENSION, RANK)) @ value, beta=1.0)
+        found = limit(low)
+        kinds.append(found.kind)
     x = uniform(size.tokens, DIMENSION, seed=rng)
     nonzero = np.sort_complex(np.linalg.eigvals(low.matrices.A))[::-1]
     if found.kind in ("points", "subspace") and found.gap is not None:
@@ -67,7 +71,11 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
             thin.add(tau * found.gap, float(np.median(geodesic(tokens, found(x)))))
     return Evidence(
         {"heads": heads, "layers": layers, "low_rank": thin},
-        {"low_rank_kind": found.kind, "nonzero_eigenvalues": int((np.abs(nonzero) > 1e-10).sum())},
+        {
+            "low_rank_kind": found.kind,
+            "low_rank_kinds_drawn": ", ".join(kinds),
+            "nonzero_eigenvalues": int((np.abs(nonzero) > 1e-10).sum()),
+        },
     )
 
 
@@ -141,10 +149,12 @@ def judge(evidence: Evidence) -> Judgement:
         ),
         Check(
             f"a head of rank {RANK} in d = {DIMENSION}: A has no more eigenvalues than its rank, and decides",
-            f"{RANK} of them; tokens within 1e-3 rad of the limit after 14 gap times, where there is one",
+            f"{RANK} of them; tokens within 1e-3 rad of the limit after 14 gap times",
             f"{numbers['nonzero_eigenvalues']}; {numbers['low_rank_kind']}"
             + (f", {thin['angle'][-1]:.1e} rad" if len(thin["angle"]) else ""),
-            numbers["nonzero_eigenvalues"] == RANK and bool(not len(thin["angle"]) or thin["angle"][-1] < 1e-3),
+            None
+            if not len(thin["angle"])
+            else numbers["nonzero_eigenvalues"] == RANK and bool(thin["angle"][-1] < 1e-3),
         ),
     ]
     return Judgement(
@@ -188,8 +198,8 @@ CLAIM = Claim(
     assumed="Random heads on S²; for some pairs the flow has not settled by t = 15, and such pairs are not counted "
     "against the sum. A head of rank 8 in d = 64 may lead with a complex pair; then there is no limit, and "
     "the kind is reported.",
-    sizes={"test": Size(150, (10.0, 30.0, 100.0), 4, 8), "full": Size(1000, (10.0, 30.0, 100.0, 300.0), 40, 24)},
-    seconds={"test": 4, "full": 120},
+    sizes={"test": Size(150, (10.0, 30.0, 100.0), 4, 8), "full": Size(1000, (10.0, 30.0, 100.0, 300.0), 40, 8)},
+    seconds={"test": 4, "full": 70},
     measure=measure,
     judge=judge,
     draw=draw,

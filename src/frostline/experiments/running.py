@@ -25,11 +25,14 @@ from pyarrow import parquet
 import frostline
 from frostline import plot
 from frostline.errors import BadParameter
+from frostline.experiments.catalogue import CLAIMS
 from frostline.experiments.claim import Claim, Evidence, Frames, Judgement
 from frostline.report.page import write_page
 from frostline.store import plain, write_atomically
 
 RESULT, FRAMES, SUMMARY, PAGE = "result.json", "frames.json", "summary.json", "index.html"
+MARK = ".reproduction"
+"""The lock, and the sign that a folder is ours."""
 Report = Callable[[str, str, float, float], None]
 """Called with a claim's name, what it does, seconds' worth of work done and seconds' worth in all."""
 
@@ -56,10 +59,11 @@ def reproduce(
     """
     out = out.absolute()
     _check_out(out)
-    (out / "claims").mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     total = sum(claim.seconds[size] for claim in claims)
     rows: list[Mapping[str, Any]] = []
     with _alone(out):
+        (out / "claims").mkdir(exist_ok=True)
         try:
             done = 0.0
             for claim in claims:
@@ -72,11 +76,18 @@ def reproduce(
                 if report is not None:
                     report(claim.name, found["verdict"], done, total)
         finally:
-            if rows:
-                page = write_page(out / PAGE, [_shown(row, out) for row in rows])
-                result = Reproduction(tuple(rows), page)
-                write_atomically(out / SUMMARY, _json(result.facts()))
-    return result
+            page = _write(out, left=len(claims) - len(rows))
+    return Reproduction(tuple(rows), page)
+
+
+def _write(out: Path, left: int) -> Path:
+    """The page and the summary of all that is finished in this folder, whichever call did it."""
+    kept = [
+        row for name in CLAIMS if (row := _kept(out / "claims" / name)) is not None and row["code"] == code_version()
+    ]
+    page = write_page(out / PAGE, [_shown(row, out) for row in kept], left=left)
+    write_atomically(out / SUMMARY, _json(Reproduction(tuple(kept), page).facts()))
+    return page
 
 
 def _tick(claim: Claim, size: str, done: float, total: float, report: Report | None) -> Callable[[str], None]:
@@ -103,10 +114,16 @@ def _run(claim: Claim, size: str, seed: int, out: Path, tick: Callable[[str], No
     for name, table in evidence.tables.items():
         parquet.write_table(pa.table(dict(table)), partial / f"{name}.parquet")
     write_atomically(partial / FRAMES, _json({"frames": [_packed(frames) for frames in evidence.frames]}))
-    # The result comes last: a folder without one is not finished.
+    # The result comes last, with a seal on itself and on all other files: what was changed later is not used again.
+    row = {**row, "files": {path.name: _digest(path.read_bytes()) for path in sorted(partial.iterdir())}}
+    row["seal"] = _seal(row)
     write_atomically(partial / RESULT, _json(row))
-    shutil.rmtree(final, ignore_errors=True)
-    os.replace(partial, final)
+    old = final.with_name(f".{claim.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        os.rename(final, old)
+    os.rename(partial, final)
+    shutil.rmtree(old, ignore_errors=True)
     return row
 
 
@@ -137,15 +154,29 @@ def _row(
 
 def _finished(claim: Claim, size: str, seed: int, out: Path) -> Mapping[str, Any] | None:
     """The result of an earlier call with the same settings and the same code."""
-    folder = out / "claims" / claim.name
+    row = _kept(out / "claims" / claim.name)
+    wanted = json.loads(_json(claim.spec(size, seed)))
+    return row if row is not None and row["spec"] == wanted and row["code"] == code_version() else None
+
+
+def _kept(folder: Path) -> Mapping[str, Any] | None:
+    """A finished result as it was written; None when there is none, or when any of it has been changed."""
     try:
-        row = json.loads((folder / RESULT).read_text())
+        row = json.loads((folder / RESULT).read_bytes())
+        if not isinstance(row, dict) or row.pop("seal", None) != _seal(row):
+            return None
+        same = all(_digest((folder / name).read_bytes()) == digest for name, digest in row["files"].items())
     except (OSError, ValueError):
         return None
-    wanted = json.loads(_json(claim.spec(size, seed)))
-    files = [folder / FRAMES, folder / "figure.svg", *(folder / f"{name}.parquet" for name in row.get("tables", ()))]
-    same = row.get("spec") == wanted and row.get("code") == code_version() and all(file.is_file() for file in files)
-    return row if same else None
+    return row if same and row["name"] == folder.name else None
+
+
+def _seal(row: Mapping[str, Any]) -> str:
+    return _digest(_json(row))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 @cache
@@ -191,14 +222,14 @@ def _packed(frames: Frames) -> dict[str, Any]:
 def _check_out(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise BadParameter(f"{out} is a file; --out names a folder.")
-    if (out / PAGE).exists() and not (out / "claims").is_dir():
-        raise BadParameter(f"{out / PAGE} is there and was not written by reproduce; choose another --out.")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).exists():
+        raise BadParameter(f"{out} is not empty and was not made by reproduce; choose another --out.")
 
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Two calls into one folder would write over each other."""
-    with open(out / ".lock", "w") as lock:
+    with open(out / MARK, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -136,7 +136,7 @@ CLAIM = Claim(
         "quick": Size((30.0, 100.0, 300.0), 1200),
         "full": Size((30.0, 100.0, 300.0, 1000.0), 1400, 10.0, 9),
     },
-    seconds={"test": 3, "quick": 25, "full": 150},
+    seconds={"test": 3, "quick": 8, "full": 80},
     measure=measure,
     judge=judge,
     draw=draw,

@@ -70,7 +70,6 @@ def judge(evidence: Evidence) -> Judgement:
     by_flow = 0.5 * (1 / numbers["g_A"] + 1 / numbers["g_V"])
     seen = np.isfinite(table["t_crosses"])
     crossing = Line.through(logs[seen], table["t_crosses"][seen]) if seen.sum() >= 3 else None
-    depth = Line.through(np.log(np.log1p(table["beta"]) / table["beta"]), np.log(table["smallest"]))
     stay = Line.through(logs, table["ends"] - table["begins"])
     checks = [
         Check(
@@ -90,12 +89,6 @@ def judge(evidence: Evidence) -> Judgement:
             "gets longer with log β, R² ≥ 0.95",
             f"{stay} (lengths {', '.join(f'{x:.3g}' for x in table['ends'] - table['begins'])})",
             bool(stay.low > 0 and stay.r_squared >= 0.95),
-        ),
-        Check(
-            "the smallest W₂ against log(β+1)/β",
-            "a power above 0, R² ≥ 0.9",
-            str(depth),
-            bool(depth.slope > 0 and depth.r_squared >= 0.9),
         ),
     ]
     late = "" if crossing is None else f", the hand-over by {crossing.slope:.2f} (eq. 13: {by_flow:.2f})"
@@ -145,7 +138,7 @@ CLAIM = Claim(
     " Right: how close the tokens come.",
     assumed="The setting of the theorem (circle, A leads along x₁, V prefers x₂, tilted start). The slope of the "
     "bound's own minimum, 1/(2(C+c)), is given for comparison: a bound's minimum need not be where the "
-    "curve has its own.",
+    "curve has its own. Nothing here is random: the seed is not used.",
     sizes={
         "test": Size((10.0, 30.0, 100.0, 300.0), Setting(B, V, TILT, 250), 18.0),
         "quick": Size((10.0, 32.0, 100.0, 316.0, 1000.0, 10_000.0), Setting(B, V, TILT, 1200), 30.0),
@@ -153,7 +146,7 @@ CLAIM = Claim(
             (10.0, 32.0, 100.0, 316.0, 1000.0, 3160.0, 10_000.0, 31_600.0, 100_000.0), Setting(B, V, TILT, 4000), 36.0
         ),
     },
-    seconds={"test": 5, "quick": 30, "full": 1200},
+    seconds={"test": 5, "quick": 9, "full": 200},
     measure=measure,
     judge=judge,
     draw=draw,

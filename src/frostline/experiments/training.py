@@ -180,11 +180,11 @@ def judge(evidence: Evidence) -> Judgement:
         ),
         Check(
             "and so does the terminal phase: V's leading eigenvalue",
-            "changes by more than 20 % for every seed",
+            "changes by more than 20 % (median of the seeds)",
             ", ".join(
                 f"{a:.2g} → {b:.2g}" for a, b in zip(table["leading_V"][first], table["leading_V"][last], strict=True)
             ),
-            bool((np.abs(table["leading_V"][last] / table["leading_V"][first] - 1) > 0.2).all()),
+            bool(np.median(np.abs(table["leading_V"][last] / table["leading_V"][first] - 1)) > 0.2),
         ),
     ]
     return Judgement(
@@ -237,7 +237,7 @@ CLAIM = Claim(
     "a few seeds. β is ‖B‖ with B taken on the unit sphere. What the limit of one head means inside a "
     "trained network is another question (section 11).",
     sizes={"test": Size(150, 1, 6), "full": Size(2000, 5, 15)},
-    seconds={"test": 2, "full": 60},
+    seconds={"test": 2, "full": 26},
     measure=measure,
     judge=judge,
     draw=draw,

@@ -55,6 +55,8 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
 def judge(evidence: Evidence) -> Judgement:
     rows = arrays(evidence.tables["distances"])
+    # At t = 0 both sides are the same.
+    rows = {name: column[rows["t"] > 0] for name, column in rows.items()}
     ratio = rows["W2"] / rows["bound"]
     sharp = rows["kind"] == "sharp"
     count = len(np.unique(rows["problem"]))
@@ -62,7 +64,7 @@ def judge(evidence: Evidence) -> Judgement:
     useful = int((rows["bound"] < np.pi).sum())
     checks = [
         Check(
-            f"W₂(ρ_t, ρ̃_t) ≤ e^{{ℓt}} W₂(ρ₀, ρ̃₀) in {count} problems at {len(TIMES)} times",
+            f"W₂(ρ_t, ρ̃_t) ≤ e^{{ℓt}} W₂(ρ₀, ρ̃₀) in {count} problems at {len(TIMES) - 1} times",
             "never exceeded",
             f"largest ratio {ratio.max():.6f}; the bound is below π in {useful} of {len(ratio)}",
             bool((ratio <= 1 + 1e-6).all()),
@@ -112,7 +114,7 @@ CLAIM = Claim(
     assumed="Zero temperature, geodesic cost (the inequality is one for angles), ℓ proven by interval bounds, not "
     "sampled.",
     sizes={"test": Size(6, 60), "quick": Size(30, 150), "full": Size(200, 400)},
-    seconds={"test": 2, "quick": 12, "full": 300},
+    seconds={"test": 2, "quick": 4, "full": 45},
     measure=measure,
     judge=judge,
     draw=draw,

@@ -17,8 +17,11 @@ COLOURS = {plot.INK: "var(--ink)", plot.FAINT: "var(--faint)", "#000000": "var(-
 """Colours of figures that follow the page into the dark."""
 
 
-def write_page(path: Path, claims: Sequence[Mapping[str, Any]]) -> Path:
-    """Write the page about these claims: results with ``figure`` (SVG), ``frames``, ``command`` and ``folder``."""
+def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0) -> Path:
+    """Write the page about these claims: results with ``figure`` (SVG), ``frames``, ``command``, ``folder``.
+
+    ``left`` claims were asked for and are not finished.
+    """
     here = files("frostline.report")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["maths"] = maths
@@ -26,7 +29,8 @@ def write_page(path: Path, claims: Sequence[Mapping[str, Any]]) -> Path:
     verdicts = [claim["verdict"] for claim in claims]
     text = template.render(
         claims=[_claim(claim) for claim in claims],
-        headline=_headline(verdicts),
+        headline=_headline(verdicts) if claims else "Nothing is finished yet.",
+        left=left,
         style=Markup((here / "page.css").read_text()),
         script=Markup((here / "page.js").read_text()),
     )
@@ -73,9 +77,9 @@ def _inlined(svg: str, label: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     for colour, name in COLOURS.items():
         body = body.replace(colour, name)
-    # Sized by the page.
-    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
+    # Sized by the page, but never larger than it was drawn.
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'(<svg[^>]*?) width="([^"]*)"', r'\1 style="max-width: \2"', body, count=1)
     return body.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(label)}"', 1)
 
 
