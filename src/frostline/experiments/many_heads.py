@@ -198,7 +198,7 @@ CLAIM = Claim(
     assumed="Random heads on S²; for some pairs the flow has not settled by t = 15, and such pairs are not counted "
     "against the sum. A head of rank 8 in d = 64 may lead with a complex pair; then there is no limit, and "
     "the kind is reported.",
-    sizes={"test": Size(150, (10.0, 30.0, 100.0), 4, 8), "full": Size(1000, (10.0, 30.0, 100.0, 300.0), 40, 8)},
+    sizes={"test": Size(100, (10.0, 30.0, 100.0), 3, 8), "full": Size(1000, (10.0, 30.0, 100.0, 300.0), 40, 8)},
     seconds={"test": 4, "full": 70},
     measure=measure,
     judge=judge,
