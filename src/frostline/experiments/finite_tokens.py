@@ -172,8 +172,8 @@ def _crossing(factors: np.ndarray, share: np.ndarray) -> float | None:
 CLAIM = Claim(
     name="finite-tokens",
     title="Finitely many tokens",
-    statement="Above κ*_n, where a token sees about one other, tokens freeze where they are instead of gathering; below "
-    "it n tokens gather like the mean field, but the mass at each point is off by n^{−1/2}, and W₂ with it.",
+    statement="Above κ*_n, where a token sees about one other, tokens freeze where they are instead of gathering; "
+    "below it n tokens gather like the mean field, but the mass at each point is off by n^{−1/2}, and W₂ with it.",
     reading="Left: the share of tokens more than 0.3 rad from the limit at the end, against κ in units of κ*_n: it "
     "rises from nothing to a level of its own. Right: what chance does to warm tokens.",
     assumed="Uniform random tokens, B = diag(1, .5, …), V = I, Euler steps of 0.2; κ is that of the leading "
