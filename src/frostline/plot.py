@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import NullLocator
 
 from frostline.analysis.certificates import Certificate
 from frostline.analysis.curves import Measure
@@ -202,6 +203,12 @@ def panels(count: int, *, width: float = 5.2, height: float = 3.9) -> tuple[list
         for text in (ax.xaxis.label, ax.yaxis.label, ax.title):
             text.set(color=INK, fontsize=10 if count < 3 else 11)
     return axes, figure
+
+
+def x_ticks(ax: Axes, values: np.ndarray) -> None:
+    """Ticks where the data are: on a short logarithmic axis matplotlib's own run into each other."""
+    ax.set_xticks(values.tolist(), [f"{value:.3g}" for value in values])
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
 def shade(number: int, count: int) -> tuple[float, float, float, float]:

@@ -167,6 +167,7 @@ def draw(evidence: Evidence) -> Figure:
     for p, paint in ((1, plot.BLUE), (2, plot.ORANGE)):
         mine = jordan["p"] == p
         right.loglog(jordan["tau"][mine], jordan["W"][mine], "o-", color=paint, label=f"$W_{p}$")
+    plot.x_ticks(right, TAUS)
     right.set(xlabel="clock τ", title="a Jordan block: slopes −1 and −1/2")
     right.legend(fontsize=8, frameon=False)
     return figure

@@ -105,7 +105,7 @@ def judge(evidence: Evidence) -> Judgement:
             bool(all(b < 1 / 3 for b in flat if b is not None)) if None not in flat else None,
         ),
         Check(
-            "colder than that nothing changes any more: the share that stays off-cluster",
+            "however cold it gets, some stay frozen: the share off-cluster at the coldest",
             "above 0.5 % for every n and d",
             levels,
             bool(min(share[-1] for share in shares.values()) > 0.005),
@@ -134,7 +134,7 @@ def draw(evidence: Evidence) -> Figure:
         label = f"d = {d:g}, n = {n:g}"
         left.semilogx(factors, 100 * share, "o-", ms=4, color=plot.shade(number, len(pairs)), label=label)
     left.axvline(1.0, color=plot.INK, lw=1, ls=":")
-    left.set(xlabel="κ/κ*", ylabel="tokens off-cluster, % (median)", title="one boundary for all n and d")
+    left.set(xlabel="κ/κ*", ylabel="tokens off-cluster, % (median)", title="freezing, in units of κ*")
     left.legend(fontsize=8, frameon=False)
     counts = np.unique(noise["n"])
     for name, colour, label in (("W2", plot.BLUE, "W₂"), ("imbalance", plot.ORANGE, "mass at the wrong point")):
@@ -142,6 +142,7 @@ def draw(evidence: Evidence) -> Figure:
         right.loglog(counts, means, "o-", color=colour, label=label)
         power = -0.25 if name == "W2" else -0.5
         right.loglog(counts, means[0] * (counts / counts[0]) ** power, ":", color=colour, lw=1)
+    plot.x_ticks(right, counts)
     right.set(xlabel="tokens n", title="warm, d = 2: dotted $n^{-1/4}$ and $n^{-1/2}$")
     right.legend(fontsize=8, frameon=False)
     return figure
@@ -173,7 +174,8 @@ CLAIM = Claim(
     name="finite-tokens",
     title="Finitely many tokens",
     statement="Above κ*_n, where a token sees about one other, tokens freeze where they are instead of gathering; "
-    "below it n tokens gather like the mean field, but the mass at each point is off by n^{−1/2}, and W₂ with it.",
+    "below it n tokens gather like the mean field, but the mass at each point is off by n^{−1/2}, and W₂ "
+    "with it.",
     reading="Left: the share of tokens more than 0.3 rad from the limit at the end, against κ in units of κ*_n: it "
     "rises from nothing to a level of its own. Right: what chance does to warm tokens.",
     assumed="Uniform random tokens, B = diag(1, .5, …), V = I, Euler steps of 0.2; κ is that of the leading "

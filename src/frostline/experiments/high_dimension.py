@@ -100,7 +100,7 @@ def draw(evidence: Evidence) -> Figure:
             label=f"d = {d:g}",
         )
     left.loglog(SCALED[4:], 1 / SCALED[4:], ":", color=plot.INK)
-    left.set(xlabel="κ/((d−1)/2)", ylabel="|m − y*|, smooth density", title="one curve for all dimensions")
+    left.set(xlabel="κ/((d−1)/2)", ylabel="|m − y*|, smooth density", title="nearly one curve for all dimensions")
     left.legend(fontsize=8, frameon=False)
     middle.loglog(cloud["d"], cloud["scaled_star"], "o-", color=plot.BLUE)
     middle.axhline(10.0, color=plot.INK, lw=1, ls=":")
@@ -109,6 +109,8 @@ def draw(evidence: Evidence) -> Figure:
     right.semilogx(cloud["d"], cloud["to_nearest"], "s-", color=plot.ORANGE, label="to the best token")
     right.set(xlabel="d", ylabel="mean distance of m", title="κ = 10(d−1)")
     right.legend(fontsize=8, frameon=False)
+    for ax in (middle, right):
+        plot.x_ticks(ax, cloud["d"])
     return figure
 
 

@@ -80,7 +80,7 @@ def draw(evidence: Evidence) -> Figure:
         ax.errorbar(counts, means, errors, fmt="o-", color=colour, capsize=3, label=f"t = {t:g}")
         ax.plot(counts, means[0] * (counts / counts[0]) ** -0.5, ":", color=colour, lw=1)
     ax.set(xscale="log", yscale="log", xlabel="tokens n", ylabel="W₁ to the mean field", title="dotted: $n^{-1/2}$")
-    ax.minorticks_off()
+    plot.x_ticks(ax, counts)
     ax.legend(fontsize=8, frameon=False)
     return figure
 

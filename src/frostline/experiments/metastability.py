@@ -12,7 +12,7 @@ from frostline.experiments.theorem import B, V
 from frostline.theory.terminal import terminal
 
 LEVEL = 0.7
-COLDEST_TILTS = (0.48, 0.12, 0.03, 0.0075)
+TILTS = (0.48, 0.12, 0.03, 0.0075)
 ALONG = 0.36
 
 
@@ -21,7 +21,7 @@ class Size:
     betas: tuple[float, ...]
     count: int
     until: float
-    tilts: tuple[float, ...] = COLDEST_TILTS
+    tilts: tuple[float, ...] = TILTS
 
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:

@@ -129,8 +129,10 @@ CLAIM = Claim(
     reading="Left: the distance of all tokens to that distribution, by exact transport, over time; the grey lines "
     "are how far a uniform distribution on the same sphere would be. Right: for m = 2, the angles of the "
     "tokens on the circle at their closest, over those of the limit; the dotted line is where they began.",
-    assumed="Random tokens, V = I, B with m equal leading values; compared with the limit of the same tokens, so "
-    "that the sampling noise of the target is not counted.",
+    assumed="Finitely many tokens at a finite temperature gather in clumps along E, which show as a comb in the "
+    "histogram: the claim is about the shape on larger scales. W₂ is taken at the kept time where it is "
+    "smallest. Random tokens, V = I, B with m equal leading values; compared with the limit of the same "
+    "tokens, so that the sampling noise of the target is not counted.",
     sizes={
         "test": Size((30.0, 200.0), 500, 6.0, 4),
         "quick": Size((30.0, 100.0, 300.0), 1200),

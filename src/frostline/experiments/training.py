@@ -207,6 +207,8 @@ def draw(evidence: Evidence) -> Figure:
         xlabel="training step", title="dashed: right answers; solid: largest weight", ylim=(0, 1.05), xscale="symlog"
     )
     middle.set(xlabel="training step", ylabel="β = ‖B‖", title="training cools the head", xscale="symlog")
+    for ax in (left, middle):
+        ax.set_xlim(0, table["step"].max())
     mine = planes["seed"] == 0
     steps = np.unique(planes["step"][mine])
     for number, step in enumerate(steps):

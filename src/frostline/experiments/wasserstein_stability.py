@@ -95,7 +95,9 @@ def draw(evidence: Evidence) -> Figure:
     left.axhline(1.0, color=plot.INK, lw=1, ls=":")
     left.set(xlabel="time t", ylabel="W₂(ρ_t, ρ̃_t) / bound", title="orange: where the bound is sharp")
     last = rows["t"] == max(TIMES)
-    right.plot(rows["ell"][last], rows["observed"][last], "o", color=plot.BLUE, alpha=0.7)
+    for sharp, colour in ((False, plot.BLUE), (True, plot.ORANGE)):
+        mine = last & ((rows["kind"] == "sharp") == sharp)
+        right.plot(rows["ell"][mine], rows["observed"][mine], "o", color=colour, alpha=0.7)
     top = float(rows["ell"].max())
     right.plot([0, top], [0, top], ":", color=plot.INK, lw=1)
     right.set(xlabel="ℓ, proven", ylabel="rate at which W₂ really grew", title="below the dotted line: as claimed")

@@ -76,7 +76,7 @@ def wasserstein(
         raise BadParameter(f"method {method!r} is unknown; there are: auto, {', '.join(METHODS)}.")
     lower, upper, found, ended = known or METHODS[method](problem, wish)
     lower, upper = problem.scale * lower, problem.scale * upper
-    value = upper if method != "bracket" else (lower + upper) / 2
+    value = upper if lower == upper else (lower + upper) / 2
     given = _given(problem, found) if plan and found is not None else None
     reason = f"{why}; {ended}" if ended else why
     return Distance(value, lower, upper, problem.p, metric, method, reason, given)
@@ -235,10 +235,7 @@ def _given(problem: Problem, found: Coupling) -> Coupling:
 def _dealt(
     place: np.ndarray, mass: np.ndarray, owner: np.ndarray, given: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Deal the pieces at each merged point out to the points it was merged from, in turn, splitting where one is full.
-
-    Returns for each new piece the point, the piece it comes from, and its mass.
-    """
+    """``couplings.dealt``; nothing to do where no points were merged."""
     if len(np.unique(owner)) == len(owner):
         single = np.empty(owner.max() + 1, dtype=np.int64)
         single[owner[owner >= 0]] = np.flatnonzero(owner >= 0)
