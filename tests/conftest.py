@@ -1,4 +1,9 @@
+import os
 import shutil
+
+# Two test workers on two cores: one thread each, and for what they start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
@@ -7,7 +12,6 @@ from hypothesis import settings
 
 import frostline as fl
 
-# Two test workers on two cores: one thread each.
 torch.set_num_threads(1)
 # A slow machine is not a failure; the same examples every time, so that a red run can be repeated.
 settings.register_profile("frostline", deadline=None, derandomize=True, max_examples=50, print_blob=True)

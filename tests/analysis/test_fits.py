@@ -18,7 +18,10 @@ def made(rng, *, noise, betas=BETAS, times=TIMES):
     return (M, C, c), clean * np.exp(noise * rng.standard_normal(clean.shape))
 
 
-@pytest.mark.parametrize("noise, betas, times", [(0.05, BETAS, TIMES), (0.3, BETAS[[0, 2, 4]], TIMES[::3])])
+@pytest.mark.parametrize(
+    "noise, betas, times",
+    [(0.05, BETAS, TIMES), pytest.param(0.3, BETAS[[0, 2, 4]], TIMES[::3], marks=pytest.mark.slow)],
+)
 def test_intervals_cover_as_often_as_they_say(noise, betas, times):
     """400 fits of 95 % intervals, little noise and much: each constant inside 90–98 % of the time.
 

@@ -53,7 +53,7 @@ def test_uniform_on_the_sphere_is_the_langevin_function(beta):
     assert found.first_error[0] == pytest.approx(1 / np.tanh(beta) - 1, abs=1e-13)
 
 
-@pytest.mark.parametrize("d", [2, 3, 10, 90, 110, 384, 5000])
+@pytest.mark.parametrize("d", [2, 3, 10, 90, 110, 384, pytest.param(5000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kappa", [1e-8, 1e-2, 1.0, 20.0, 300.0, 3000.0, 1e5, 2e6, 1e10, 1e15])
 def test_bessel_functions_neither_over_nor_underflow(d, kappa):
     import mpmath

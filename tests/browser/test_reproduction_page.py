@@ -41,6 +41,8 @@ def page(browser, page_file, request):
 
 
 def test_quiet_and_alone(page, page_file):
+    names = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
+    assert len(names) == len(set(names))
     assert page.troubles == [] and page.asked == [page_file.as_uri()]
 
 

@@ -32,7 +32,7 @@ def nothing_remembered():
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_holds_and_shows_it(name, seed):
     claim = CLAIMS[name]
     evidence = claim.measure(claim.sizes["test"], seed, silent)

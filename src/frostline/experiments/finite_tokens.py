@@ -19,6 +19,8 @@ FEW = 0.02
 WARM = 8.0
 """Below this β tokens gather in one place, whatever their number: another effect."""
 STEP = 0.2
+WARM_UNTIL = 8.0
+"""On which side a warm token ends is decided by then."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     noise = Rows("n", "W2", "imbalance")
     for n in size.warm_counts:
         tick(f"noise of n = {n} warm tokens")
-        for _, w, wrong in _ends(2, n, 30.0, size.warm_seeds, size.until, np.random.default_rng([11, seed, n])):
+        for _, w, wrong in _ends(2, n, 30.0, size.warm_seeds, WARM_UNTIL, np.random.default_rng([11, seed, n])):
             noise.add(n, w, wrong)
     table = arrays(noise)
     counts = np.unique(table["n"])
@@ -184,7 +186,7 @@ CLAIM = Claim(
     "assumption.",
     sizes={
         "test": Size(
-            ((2, 100), (3, 100), (3, 200)), (0.01, 0.1, 0.3, 1.0, 3.0, 30.0), 9, 12.0, (50, 100, 200, 400), 60
+            ((2, 100), (3, 100), (3, 200)), (0.01, 0.1, 0.3, 1.0, 3.0, 30.0), 9, 12.0, (50, 100, 200, 400), 100
         ),
         "full": Size(
             ((2, 100), (2, 300), (3, 300), (3, 1000), (4, 1000)),
@@ -192,7 +194,7 @@ CLAIM = Claim(
             9,
             15.0,
             (50, 100, 200, 400, 800),
-            60,
+            150,
         ),
     },
     seconds={"test": 4, "full": 60},

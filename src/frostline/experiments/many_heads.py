@@ -64,7 +64,6 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         found = limit(low)
         kinds.append(found.kind)
     x = uniform(size.tokens, DIMENSION, seed=rng)
-    nonzero = np.sort_complex(np.linalg.eigvals(low.matrices.A))[::-1]
     if found.kind in ("points", "subspace") and found.gap is not None:
         taus = np.linspace(0.0, 14.0, 8) / found.gap
         for tau, tokens in zip(taus, at_clocks(low, x, taus), strict=True):
@@ -74,7 +73,6 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         {
             "low_rank_kind": found.kind,
             "low_rank_kinds_drawn": ", ".join(kinds),
-            "nonzero_eigenvalues": int((np.abs(nonzero) > 1e-10).sum()),
         },
     )
 
@@ -148,13 +146,10 @@ def judge(evidence: Evidence) -> Judgement:
             bool(w[-1] < w[0] and w[-1] <= 0.25),
         ),
         Check(
-            f"a head of rank {RANK} in d = {DIMENSION}: A has no more eigenvalues than its rank, and decides",
-            f"{RANK} of them; tokens within 1e-3 rad of the limit after 14 gap times",
-            f"{numbers['nonzero_eigenvalues']}; {numbers['low_rank_kind']}"
-            + (f", {thin['angle'][-1]:.1e} rad" if len(thin["angle"]) else ""),
-            None
-            if not len(thin["angle"])
-            else numbers["nonzero_eigenvalues"] == RANK and bool(thin["angle"][-1] < 1e-3),
+            f"a head of rank {RANK} in d = {DIMENSION}: the limit of its A is where tokens go",
+            "within 1e-3 rad (median token) after 14 gap times",
+            numbers["low_rank_kind"] + (f", {thin['angle'][-1]:.1e} rad" if len(thin["angle"]) else ""),
+            bool(thin["angle"][-1] < 1e-3) if len(thin["angle"]) else None,
         ),
     ]
     return Judgement(

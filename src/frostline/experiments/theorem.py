@@ -50,7 +50,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         promise = certificate(early.run, replayed=False)
         proven.add(beta, early.times, promise.values, early.distance)
     tick("zero temperature, and the fit")
-    predicted, cold = _predicted(size.setting, found.times)
+    predicted, cold = predicted_bound(size.setting, found.times)
     # Eq. 11 knows no ceiling of its own, W has one: half the time is before most curves reach it.
     early_half = slice(1, len(found.times) // 2)
     fitted = fit(list(size.betas), found.times[early_half], np.array(rows)[:, early_half])
@@ -59,7 +59,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         tick(f"on S², β = {beta:g}")
         other = follow(size.sphere, beta, size.until)
         sphere.add(beta, other.times, other.distance)
-    there, _ = _predicted(size.sphere, other.times)
+    there, _ = predicted_bound(size.sphere, other.times)
     return Evidence(
         {
             "curves": curves,
@@ -77,7 +77,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     )
 
 
-def _predicted(setting: Setting, times: np.ndarray) -> tuple[Bound, np.ndarray]:
+def predicted_bound(setting: Setting, times: np.ndarray) -> tuple[Bound, np.ndarray]:
     """Eq. 11 with nothing fitted, and the distance at zero temperature.
 
     c is a little below the rate of section 5 (at the rate itself powers of t may be left over), C makes the first term
@@ -231,7 +231,7 @@ CLAIM = Claim(
     "used.",
     sizes={
         "test": Size(
-            (1.0, 10.0, 100.0, 300.0), Setting(B, V, TILT, 400), 18.0, 2.0, Setting(*SPHERE, 300), (10.0, 40.0)
+            (1.0, 10.0, 100.0, 300.0), Setting(B, V, TILT, 300), 18.0, 2.0, Setting(*SPHERE, 250), (10.0, 40.0)
         ),
         "quick": Size(
             (1.0, 10.0, 100.0, 1000.0, 10_000.0),

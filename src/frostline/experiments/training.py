@@ -1,5 +1,6 @@
 """Beyond the paper: training moves the spectra, and with them the predicted limit and terminal phase."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ KEYS, VALUES, PAIRS = 8, 4, 6
 DIMENSION, RANK = 24, 8
 LEARNING_RATE = 0.01
 BATCH = 256
+ANSWERS = ("true", "random")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def questions(rng: np.random.Generator, count: int) -> tuple[Tensor, Tensor, Ten
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     spectra = Rows(
         "seed",
+        "answers",
         "step",
         "accuracy",
         "beta",
@@ -85,19 +88,21 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         "kind",
         "moved",
     )
-    planes = Rows("seed", "step", "which", "real", "imaginary")
+    planes = Rows("seed", "answers", "step", "which", "real", "imaginary")
     marks = np.unique(np.round(np.geomspace(1, size.steps + 1, size.records)).astype(int) - 1)
-    for number in range(size.seeds):
-        tick(f"training, seed {number + 1} of {size.seeds}")
+    test = questions(np.random.default_rng([15, seed]), 2000)
+    for number, answers in itertools.product(range(size.seeds), ANSWERS):
+        tick(f"training, seed {number + 1} of {size.seeds}, {answers} answers")
         rng = np.random.default_rng([14, seed, number])
         encoder = Encoder(rng)
-        test = questions(np.random.default_rng([15, seed]), 2000)
         optimiser = torch.optim.Adam(encoder.parameters, lr=LEARNING_RATE)
         first: np.ndarray | None = None
         for step in range(size.steps + 1):
             if step in marks:
-                first = _record(encoder, test, number, step, first, spectra, planes)
+                first = _record(encoder, test, (number, answers, step), first, spectra, planes)
             context, asked, answer = questions(rng, BATCH)
+            if answers == "random":
+                answer = torch.from_numpy(rng.integers(VALUES, size=BATCH))
             loss = functional.cross_entropy(encoder(context, asked)[0], answer)
             optimiser.zero_grad()
             torch.autograd.backward(loss)
@@ -108,8 +113,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 def _record(
     encoder: Encoder,
     test: tuple[Tensor, Tensor, Tensor],
-    number: int,
-    step: int,
+    which_one: tuple[int, str, int],
     first: np.ndarray | None,
     spectra: Rows,
     planes: Rows,
@@ -129,8 +133,7 @@ def _record(
     # The largest angle between the leading spaces then and now.
     cosines = np.linalg.svd(first.T @ direction, compute_uv=False)
     spectra.add(
-        number,
-        step,
+        *which_one,
         float((scores.argmax(-1) == answer).double().mean()),
         head.beta,
         float(kappa.median()),
@@ -144,14 +147,17 @@ def _record(
     for which, matrix in (("A", A), ("V", V)):
         for value in np.linalg.eigvals(matrix):
             if abs(value) > 1e-10:
-                planes.add(number, step, which, value.real, value.imag)
+                planes.add(*which_one, which, value.real, value.imag)
     return first
 
 
 def judge(evidence: Evidence) -> Judgement:
     table = arrays(evidence.tables["spectra"])
-    first, last = table["step"] == table["step"].min(), table["step"] == table["step"].max()
+    taught = table["answers"] == "true"
+    begins, ends = table["step"] == table["step"].min(), table["step"] == table["step"].max()
+    first, last = taught & begins, taught & ends
     colder = table["beta"][last] / table["beta"][first]
+    for_nothing = table["beta"][~taught & ends] / table["beta"][~taught & begins]
     moved = table["moved"][last]
     checks = [
         Check(
@@ -165,6 +171,12 @@ def judge(evidence: Evidence) -> Judgement:
             "at least three times, for every seed",
             ", ".join(f"×{x:.2g}" for x in colder),
             bool(colder.min() >= 3),
+        ),
+        Check(
+            "it is the task that does it: the same training with answers drawn at random",
+            "cools less than half as much, for every seed",
+            ", ".join(f"×{x:.2g}" for x in for_nothing),
+            bool((np.log(for_nothing) < np.log(colder) / 2).all()),
         ),
         Check(
             "and its attention sharper: the largest weight",
@@ -198,18 +210,25 @@ def draw(evidence: Evidence) -> Figure:
     table, planes = arrays(evidence.tables["spectra"]), arrays(evidence.tables["eigenvalues"])
     (left, middle, right), figure = plot.panels(3, width=4.4)
     for number in np.unique(table["seed"]):
-        mine = table["seed"] == number
+        mine = (table["seed"] == number) & (table["answers"] == "true")
+        nothing = (table["seed"] == number) & (table["answers"] == "random")
         colour = plot.shade(int(number), len(np.unique(table["seed"])))
+        middle.semilogy(table["step"][nothing], table["beta"][nothing], ":", lw=1, color=plot.NOWHERE)
         left.plot(table["step"][mine], table["accuracy"][mine], "--", lw=1, color=colour)
         left.plot(table["step"][mine], table["largest_weight"][mine], "-", lw=2, color=colour)
         middle.semilogy(table["step"][mine], table["beta"][mine], "o-", ms=3, color=colour)
     left.set(
         xlabel="training step", title="dashed: right answers; solid: largest weight", ylim=(0, 1.05), xscale="symlog"
     )
-    middle.set(xlabel="training step", ylabel="β = ‖B‖", title="training cools the head", xscale="symlog")
+    middle.set(
+        xlabel="training step",
+        ylabel="β = ‖B‖",
+        title="training cools the head",
+        xscale="symlog",
+    )
     for ax in (left, middle):
         ax.set_xlim(0, table["step"].max())
-    mine = planes["seed"] == 0
+    mine = (planes["seed"] == 0) & (planes["answers"] == "true")
     steps = np.unique(planes["step"][mine])
     for number, step in enumerate(steps):
         chosen = mine & (planes["step"] == step) & (planes["which"] == "A")
@@ -233,13 +252,13 @@ CLAIM = Claim(
     statement="Temperature and spectra are not given but learned: training makes a head colder, and moves the leading"
     " spaces of A = VBᵀ and of V, so the predicted limit and the predicted terminal phase move with it.",
     reading="Left: how often a small encoder answers right, and how sharply it attends. Middle: its inverse "
-    "temperature. Right: the nonzero eigenvalues of A of the first seed, from the first step (light) to the"
-    " last (dark).",
+    "temperature; dotted, when the answers it is trained on are drawn at random. Right: the nonzero "
+    "eigenvalues of A of the first seed, from the first step (light) to the last (dark).",
     assumed="One head of rank 8 in d = 24 that has to look up a value by its key; tokens on the unit sphere, Adam, "
     "a few seeds. β is ‖B‖ with B taken on the unit sphere. What the limit of one head means inside a "
     "trained network is another question (section 11).",
     sizes={"test": Size(150, 1, 6), "full": Size(2000, 5, 15)},
-    seconds={"test": 2, "full": 26},
+    seconds={"test": 2, "full": 50},
     measure=measure,
     judge=judge,
     draw=draw,

@@ -16,6 +16,24 @@ from frostline.store import plain, write_atomically
 COLOURS = {plot.INK: "var(--ink)", plot.FAINT: "var(--faint)", "#000000": "var(--ink)", "#ffffff": "none"}
 """Colours of figures that follow the page into the dark."""
 
+SYMBOLS = {
+    "β": "inverse temperature: the larger, the colder and the sharper the attention",
+    "B, V, A": "B = QᵀK and the value matrix of a head; A = VBᵀ decides the limit",
+    "ρ_t, ρ₀": "the tokens as a distribution on the sphere, at depth t and at the start",
+    "Π, Π♯ρ₀": "projection onto the leading eigenspace of A, back on the sphere; where it takes the start: the limit",
+    "𝒫": "the same projection without going back to the sphere",
+    "W, W_p": "Wasserstein distance: how far mass must be moved, in the mean (p = 1) or root mean square (p = 2)",
+    "a": "√(log(β+1)/β), the size of the theorem's first term",
+    "M, C, c": "the theorem's constants: size, growth of the first term, decay of the second",
+    "τ": "each token's own clock: t in units in which zero temperature is linear, e^{τA}",
+    "g, g_A": "gap: how far A's leading eigenvalue is ahead, in τ and in t",
+    "g_V": "how fast V pulls tokens apart from the limit in the terminal phase",
+    "κ, κ*_n": "β|Bᵀx|: how sharply one token looks; the value above which it sees about one of n others",
+    "m_β, y*": "the mean a token sees, and the point it would see at zero temperature: Bᵀx/|Bᵀx|",
+    "ℓ": "Lipschitz constant of the flow",
+    "t, n, d, m": "depth as time; number of tokens; dimension of the space; dimension of the leading eigenspace",
+}
+
 
 def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0) -> Path:
     """Write the page about these claims: results with ``figure`` (SVG), ``frames``, ``command``, ``folder``.
@@ -30,6 +48,7 @@ def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0
     text = template.render(
         claims=[_claim(claim) for claim in claims],
         headline=_headline(verdicts) if claims else "Nothing is finished yet.",
+        symbols=SYMBOLS,
         left=left,
         style=Markup((here / "page.css").read_text()),
         script=Markup((here / "page.js").read_text()),
@@ -65,18 +84,20 @@ def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
     spec = claim["spec"]
     return {
         **claim,
-        "figure": Markup(_inlined(claim["figure"], f"What was measured for: {claim['title']}")),
+        "figure": Markup(_inlined(claim["figure"], claim["name"], f"What was measured for: {claim['title']}")),
         "spec_toml": tomli_w.dumps(_without_null(spec)),
         "numbers": sorted(_flat(claim["measured"]["numbers"])),
     }
 
 
-def _inlined(svg: str, label: str) -> str:
-    """The drawing without its prologue, in colours that follow the page, with a name for those who cannot see it."""
+def _inlined(svg: str, name: str, label: str) -> str:
+    """The drawing without its prologue, in colours that follow the page, with a label for those who cannot see it."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     for colour, name in COLOURS.items():
         body = body.replace(colour, name)
+    # Every figure numbers its parts from one: on the page their names must differ.
+    body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", body)
     # Sized by the page, but never larger than it was drawn.
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) width="([^"]*)"', r'\1 style="max-width: \2"', body, count=1)
