@@ -31,3 +31,11 @@ class BadSpec(FrostlineError):
 
 class BadRun(FrostlineError):
     """A run directory is missing, truncated, locked, or made from another spec."""
+
+
+class BadModel(FrostlineError):
+    """A model cannot be read, is not covered by the theory, or was not extracted faithfully."""
+
+
+class BadText(FrostlineError):
+    """A text file, or what the tokenizer makes of it, cannot be used."""

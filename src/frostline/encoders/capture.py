@@ -1,0 +1,218 @@
+"""A model at work: its own tokens, logits and head outputs, taken from the forward pass by hooks."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from frostline.encoders.loading import Encoder, need
+from frostline.errors import BadModel, BadText
+
+Model: TypeAlias = Any
+"""A transformers model: their own types are wider than what is used here."""
+BATCH_TOKENS = 2048
+"""Padded tokens in one forward pass: what bounds memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Token ids of some texts, padded; ``present`` tells tokens from padding; ``numbers``: which texts they are."""
+
+    ids: Tensor
+    present: Tensor
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One forward pass: the tokens that enter each layer and those that leave the last, (b, n, d) each.
+
+    With ``close``: per layer the queries, keys and values (b, n, d), what enters the output projection (the heads'
+    outputs side by side) and what leaves it.
+    """
+
+    batch: Batch
+    states: tuple[Tensor, ...]
+    queries: tuple[Tensor, ...] = ()
+    keys: tuple[Tensor, ...] = ()
+    values: tuple[Tensor, ...] = ()
+    contexts: tuple[Tensor, ...] = ()
+    updates: tuple[Tensor, ...] = ()
+    weights: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenized:
+    """Token ids of each text, and what had to be done to get them."""
+
+    ids: tuple[tuple[int, ...], ...]
+    cut: int
+    """Texts longer than the model allows, cut at its limit."""
+    empty: int
+    """Texts without a token of their own, left out."""
+    padding: int
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.ids))
+
+
+def open_model(encoder: Encoder, *, random: int | None = None) -> Model:
+    """The model itself in float32; ``random``: the same architecture with fresh weights, by this seed."""
+    transformers = need("transformers")
+    cls = getattr(transformers, encoder.family.model_class)
+    config = _config(encoder, cls)
+    with _quiet(transformers):
+        if random is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(random)
+                model = cls(config)
+        else:
+            if encoder.folder is None:
+                raise BadModel("give the model's folder, or pass the model itself.")
+            try:
+                model = cls.from_pretrained(encoder.folder, config=config, dtype=torch.float32, local_files_only=True)
+            except (OSError, RuntimeError, ValueError) as error:
+                reason = str(error).strip().splitlines()[0][:200]
+                raise BadModel(f"{encoder.name}: transformers cannot load it ({reason}).") from None
+    return model.eval().requires_grad_(False)
+
+
+def _config(encoder: Encoder, cls: Any) -> Any:
+    """The settings as transformers wants them; old folders do not say their model_type."""
+    settings = {name: value for name, value in encoder.config.items() if name not in ("model_type", "architectures")}
+    return cls.config_class(**settings)
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No advertisements or bars from the libraries: our own report says what matters."""
+    before = transformers.logging.get_verbosity()
+    bars = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        transformers.logging.set_verbosity(before)
+        if bars:
+            transformers.logging.enable_progress_bar()
+
+
+def open_tokenizer(encoder: Encoder) -> Any:
+    """The tokenizer in the model's folder."""
+    transformers = need("transformers")
+    try:
+        with _quiet(transformers):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                encoder.folder,
+                config=_config(encoder, getattr(transformers, encoder.family.model_class)),
+                local_files_only=True,
+                trust_remote_code=False,
+            )
+    except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+        raise BadText(
+            f"{encoder.name} has no tokenizer that can be read ({reason}); pass one, or audit weights alone."
+        ) from None
+    return tokenizer
+
+
+def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: int | None = None) -> Tokenized:
+    """Token ids of the texts, cut at what the model allows (or at ``most`` tokens)."""
+    limit = _longest(encoder)
+    limit = limit if most is None else min(limit, most)
+    special = tokenizer.num_special_tokens_to_add()
+    ids, cut, empty = [], 0, 0
+    for text in texts:
+        if not isinstance(text, str):
+            raise BadText(f"texts must be strings; one is a {type(text).__name__}.")
+        # Characters beyond this cannot become tokens that are kept: do not tokenize a book to keep a page.
+        found = tokenizer(text[: 40 * limit], truncation=False, verbose=False)["input_ids"]
+        if len(found) <= special:
+            empty += 1
+            continue
+        if len(found) > limit:
+            cut += 1
+            found = tokenizer(text[: 40 * limit], truncation=True, max_length=limit)["input_ids"]
+        ids.append(tuple(found))
+    if not ids:
+        raise BadText("no text is left: every one is empty.")
+    vocabulary = int(encoder.config.get("vocab_size", 0))
+    largest = max(map(max, ids))
+    if vocabulary and largest >= vocabulary:
+        raise BadText(
+            f"the tokenizer gives id {largest}, but the model knows only {vocabulary}: it belongs to another model."
+        )
+    padding = tokenizer.pad_token_id
+    return Tokenized(tuple(ids), cut, empty, 0 if padding is None else int(padding))
+
+
+def _longest(encoder: Encoder) -> int:
+    found = int(encoder.config.get("max_position_embeddings") or 512)
+    # RoBERTa and MPNet number positions from the padding index on.
+    if encoder.family.model_types[0] in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+        found -= int(encoder.config.get("pad_token_id") or 1) + 1
+    return max(found, 1)
+
+
+def batches(tokenized: Tokenized, *, tokens: int = BATCH_TOKENS) -> Iterator[Batch]:
+    """The texts in batches of about equal length, longest first: memory is known from the start."""
+    order = sorted(range(len(tokenized.ids)), key=lambda number: -len(tokenized.ids[number]))
+    start = 0
+    while start < len(order):
+        longest = len(tokenized.ids[order[start]])
+        chosen = order[start : start + max(1, tokens // longest)]
+        ids = torch.full((len(chosen), longest), tokenized.padding)
+        present = torch.zeros((len(chosen), longest), dtype=torch.bool)
+        for row, number in enumerate(chosen):
+            own = tokenized.ids[number]
+            ids[row, : len(own)] = torch.tensor(own)
+            present[row, : len(own)] = True
+        yield Batch(ids, present, tuple(chosen))
+        start += len(chosen)
+
+
+def see(encoder: Encoder, model: Model, batch: Batch, *, close: bool = False, weights: bool = False) -> Seen:
+    """Run the model once and keep what ``Seen`` names; ``weights``: the attention weights too."""
+    family = encoder.family
+    taken: dict[str, list[Tensor]] = {part: [] for part in ("queries", "keys", "values", "contexts", "updates")}
+
+    def keep(where: list[Tensor], module: nn.Module, given: tuple[Tensor, ...], result: Tensor) -> None:
+        where.append(result)
+
+    def keep_both(module: nn.Module, given: tuple[Tensor, ...], result: Tensor) -> None:
+        taken["contexts"].append(given[0])
+        taken["updates"].append(result)
+
+    with ExitStack() as hooks, torch.inference_mode():
+        if close:
+            for layer in range(1 if family.shared else encoder.layers):
+                for part, name in (("queries", family.query), ("keys", family.key), ("values", family.value)):
+                    module = model.get_submodule(encoder.path(name, layer))
+                    hooks.callback(module.register_forward_hook(partial(keep, taken[part])).remove)
+                module = model.get_submodule(encoder.path(family.output, layer))
+                hooks.callback(module.register_forward_hook(keep_both).remove)
+        found = model(
+            input_ids=batch.ids,
+            attention_mask=batch.present.long(),
+            output_hidden_states=True,
+            **({"output_attentions": True} if weights else {}),
+        )
+    heads = tuple(found.attentions) if weights else ()
+    parts = {name: tuple(part) for name, part in taken.items()}
+    return Seen(batch, tuple(found.hidden_states), weights=heads, **parts)
+
+
+def rows(seen: Seen, state: Tensor) -> Iterator[np.ndarray]:
+    """The tokens of each text, without padding, in float64."""
+    for own, present in zip(state, seen.batch.present, strict=True):
+        yield own[present].double().numpy()

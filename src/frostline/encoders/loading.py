@@ -1,0 +1,362 @@
+"""A model folder or hub id as an ``Encoder``: its family, its sizes, and its tensors, read one at a time.
+
+Nothing in a model folder is executed: tensors come from safetensors files (memory-mapped) or, where there is only a
+pytorch .bin, through torch's reader of plain tensors.
+"""
+
+import hashlib
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from frostline.encoders.adapters import FAMILIES, SUPPORTED, Family
+from frostline.errors import BadModel
+
+CONFIG_LIMIT = 4 * 2**20
+"""Bytes of JSON read from a model folder."""
+OLD_NAMES = {".weight": ".gamma", ".bias": ".beta"}
+"""Norms in checkpoints of the first years."""
+DECODERS = frozenset(
+    (
+        "gpt2",
+        "gpt_neo",
+        "gpt_neox",
+        "gptj",
+        "llama",
+        "mistral",
+        "mixtral",
+        "qwen2",
+        "qwen3",
+        "gemma",
+        "gemma2",
+        "gemma3",
+        "phi",
+        "phi3",
+        "opt",
+        "bloom",
+        "falcon",
+        "mamba",
+        "olmo",
+        "mpt",
+    )
+)
+BOTH = frozenset(("t5", "mt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "blenderbot", "whisper", "led"))
+"""Types whose config.json may not say so itself."""
+
+
+class InMemory:
+    """The tensors of a live model, or of a pytorch .bin."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]):
+        self.tensors = tensors
+        self.names = frozenset(tensors)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name].detach()
+
+
+class OnDisk:
+    """The tensors of safetensors files, mapped into memory."""
+
+    def __init__(self, files: list[Path]):
+        from safetensors import SafetensorError, safe_open
+
+        self._stack = ExitStack()
+        self._home: dict[str, Any] = {}
+        for file in files:
+            try:
+                opened = self._stack.enter_context(safe_open(file, framework="pt"))
+            except (SafetensorError, OSError) as error:
+                raise BadModel(
+                    f"{file} is not a whole safetensors file ({error}); copy or download it again."
+                ) from None
+            self._home |= dict.fromkeys(opened.keys(), opened)
+        self.names = frozenset(self._home)
+
+    def __getitem__(self, name: str) -> Tensor:
+        found: Tensor = self._home[name].get_tensor(name)
+        return found
+
+
+Tensors: TypeAlias = InMemory | OnDisk
+"""Named tensors, each read when asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """What is known of a model before any number is looked at."""
+
+    name: str
+    family: Family
+    layers: int
+    dimension: int
+    heads: int
+    config: Mapping[str, Any]
+    tensors: Tensors
+    prefix: str
+    folder: Path | None
+    files: tuple[Path, ...]
+
+    @property
+    def head_size(self) -> int:
+        return self.dimension // self.heads
+
+    def path(self, part: str, layer: int | None = None) -> str:
+        """The name of a module, without the model's prefix."""
+        return part if layer is None else self.family.layer.format(layer) + part
+
+    def has(self, part: str, layer: int | None = None) -> bool:
+        return self._stored(part, layer, ".weight") is not None
+
+    def weight(self, part: str, layer: int | None = None) -> np.ndarray:
+        """A weight in float64."""
+        return self._read(self._wanted(part, layer))
+
+    def bias(self, part: str, layer: int | None = None) -> np.ndarray:
+        """A bias in float64; zeros where the model has none."""
+        name = self._stored(part, layer, ".bias")
+        return np.zeros(self.dimension) if name is None else self._read(name)
+
+    def shape(self, part: str, layer: int | None = None) -> tuple[int, ...]:
+        return tuple(self.tensors[self._wanted(part, layer)].shape)
+
+    def _read(self, name: str) -> np.ndarray:
+        found = self.tensors[name].to("cpu", torch.float64).numpy()
+        if not np.isfinite(found).all():
+            bad = int((~np.isfinite(found)).sum())
+            raise BadModel(f"{self.name}: tensor {name} has {bad} entries of {found.size} that are NaN or infinite.")
+        return np.asarray(found)
+
+    def _wanted(self, part: str, layer: int | None) -> str:
+        name = self._stored(part, layer, ".weight")
+        if name is None:
+            wanted = f"{self.prefix}{self.path(part, layer)}.weight"
+            raise BadModel(f"{self.name}: tensor {wanted} is missing; the weights are truncated or of another model.")
+        return name
+
+    def _stored(self, part: str, layer: int | None, end: str) -> str | None:
+        start = self.prefix + self.path(part, layer)
+        return next((start + e for e in (end, OLD_NAMES[end]) if start + e in self.tensors.names), None)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights: of the files, or of the tensors of a live model."""
+        digest = hashlib.sha256()
+        for file in self.files:
+            with file.open("rb") as stream:
+                while block := stream.read(2**22):
+                    digest.update(block)
+        if not self.files:
+            for name in sorted(self.tensors.names):
+                digest.update(name.encode())
+                digest.update(self.tensors[name].to("cpu").contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+def load(source: "str | Path | nn.Module") -> Encoder:
+    """An encoder from a local folder, a hub id, or a live ``transformers`` model."""
+    if isinstance(source, nn.Module):
+        config = getattr(source, "config", None)
+        if config is None:
+            raise BadModel("the model has no .config; give a transformers model, a folder or a hub id.")
+        return _encoder(type(source).__name__, config.to_dict(), InMemory(source.state_dict()), None, ())
+    folder = _folder(str(source))
+    config = _config(folder)
+    _refuse(str(source), config)
+    files = _weight_files(folder)
+    if files[0].suffix == ".bin":
+        merged: dict[str, Tensor] = {}
+        for file in files:
+            merged |= _plain(file)
+        return _encoder(str(source), config, InMemory(merged), folder, files)
+    return _encoder(str(source), config, OnDisk(list(files)), folder, files)
+
+
+def _folder(source: str) -> Path:
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise BadModel(f"{source} is a file; give the folder that holds config.json and the weights.")
+    if source.count("/") > 1 or source.startswith((".", "/", "~")):
+        raise BadModel(f"there is no folder {source}; give a model's folder (with config.json) or a hub id.")
+    hub = need("huggingface_hub")
+    try:
+        found = hub.snapshot_download(
+            source, allow_patterns=["*.json", "*.safetensors", "*.bin", "*.txt", "*.model"], ignore_patterns=["*/*"]
+        )
+    except Exception as error:  # the hub's client has many ways to fail, all of them "not found here"
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        raise BadModel(
+            f"{source} is no folder here, and the model hub did not give it ({reason}). "
+            "Give the path of a downloaded model's folder."
+        ) from None
+    return Path(found)
+
+
+def need(module: str) -> Any:
+    """Import a package of the extra ``encoders``, or say what to type."""
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError:
+        raise BadModel(f"this needs {module}; type: pip install 'frostline[encoders]'") from None
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise BadModel(f"{folder} has no config.json; give the folder of a model as transformers saves it.")
+    if path.stat().st_size > CONFIG_LIMIT:
+        raise BadModel(f"{path} has {path.stat().st_size} bytes, more than any config ({CONFIG_LIMIT}).")
+    try:
+        config = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadModel(f"{path} is not JSON ({error}).") from None
+    if not isinstance(config, dict):
+        raise BadModel(f"{path} holds a {type(config).__name__}, not a table of settings.")
+    return config
+
+
+def _refuse(name: str, config: Mapping[str, Any]) -> None:
+    """Architectures the theory does not cover, with the reason."""
+    kind = str(config.get("model_type", "")).lower()
+    architectures = " ".join(map(str, config.get("architectures") or []))
+    supported = f"Supported are encoders: {SUPPORTED}."
+    if config.get("is_encoder_decoder") or kind in BOTH:
+        raise BadModel(
+            f"{name} is an encoder-decoder ({kind or architectures}): its decoder attends causally and to another "
+            f"sequence, and tokens are no longer one cloud that moves by itself, which the theory needs. {supported}"
+        )
+    if config.get("is_decoder") or kind in DECODERS or "ForCausalLM" in architectures or "LMHeadModel" in architectures:
+        raise BadModel(
+            f"{name} is a decoder ({kind or architectures}): with a causal mask every token sees another set of "
+            f"tokens, so there is no common distribution whose limit the theory could predict. {supported}"
+        )
+
+
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    for stem, index in (
+        ("model.safetensors", "model.safetensors.index.json"),
+        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    ):
+        if (folder / stem).is_file():
+            return (folder / stem,)
+        if (folder / index).is_file():
+            return _shards(folder, folder / index)
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in (".h5", ".msgpack", ".onnx", ".ckpt"))
+    also = f" It has {', '.join(others)}, which frostline does not read." if others else ""
+    raise BadModel(f"{folder} has neither model.safetensors nor pytorch_model.bin.{also}")
+
+
+def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        raise BadModel(f"{index} is not an index of weight files.") from None
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_file():
+            raise BadModel(f"{index.name} names {name!r}, which is not a file of {folder}; copy the model again.")
+    return tuple(folder / name for name in names)
+
+
+def _plain(file: Path) -> dict[str, Tensor]:
+    """Tensors of a pytorch .bin, and nothing else: a pickle that wants to run code is refused before it does."""
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError as error:
+        if "mmap" not in str(error):
+            raise BadModel(f"{file} is not a whole pytorch file ({_first(error)}); copy it again.") from None
+        # The format of the first years cannot be mapped.
+        found = _unmapped(file)
+    except (pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
+        raise BadModel(_refusal(file, error)) from None
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+        raise BadModel(f"{file} holds more than named tensors; save it as safetensors.")
+    return found
+
+
+def _unmapped(file: Path) -> Any:
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise BadModel(_refusal(file, error)) from None
+
+
+def _refusal(file: Path, error: Exception) -> str:
+    return (
+        f"{file} cannot be read as plain tensors ({_first(error)}). Nothing in it was executed. If you trust where it "
+        "comes from, convert it to safetensors elsewhere; otherwise delete it."
+    )
+
+
+def _first(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else type(error).__name__
+
+
+def _encoder(
+    name: str, config: Mapping[str, Any], tensors: Tensors, folder: Path | None, files: tuple[Path, ...]
+) -> Encoder:
+    _refuse(name, config)
+    family, prefix = _recognised(name, config, tensors)
+    layers = _count(name, config, "num_hidden_layers", "n_layers")
+    heads = _count(name, config, "num_attention_heads", "n_heads")
+    d = _count(name, config, "hidden_size", "dim")
+    if d % heads:
+        raise BadModel(f"{name}: hidden_size {d} is no multiple of {heads} heads.")
+    if config.get("num_hidden_groups", 1) != 1 or config.get("inner_group_num", 1) != 1:
+        raise BadModel(f"{name}: ALBERT with several groups of layers is not supported, only one shared layer.")
+    found = Encoder(name, family, layers, d, heads, config, tensors, prefix, folder, files)
+    for layer in range(1 if family.shared else layers):
+        for part in (family.query, family.key, family.value, family.output):
+            shape = found.shape(part, layer)
+            if shape != (d, d):
+                raise BadModel(f"{name}: {found.path(part, layer)}.weight is {shape}; config.json says {(d, d)}.")
+    return found
+
+
+def _recognised(name: str, config: Mapping[str, Any], tensors: Tensors) -> tuple[Family, str]:
+    """The family by config.json, or by the names of the tensors where it does not say."""
+    kind = str(config.get("model_type", "")).lower()
+    told = [family for family in FAMILIES if kind in family.model_types]
+    if kind and not told:
+        raise BadModel(
+            f"{name} is of type {kind!r}, which frostline does not know. Supported are: {SUPPORTED}. Other encoders "
+            "need an adapter of their own, because a wrong guess about norms or positions gives wrong spectra."
+        )
+    for family in told or FAMILIES:
+        end = family.layer.format(0) + family.query + ".weight"
+        fitting = sorted((stored for stored in tensors.names if stored.endswith(end)), key=len)
+        if fitting:
+            prefix = fitting[0].removesuffix(end)
+            if told or prefix.rstrip(".") in ("", *family.model_types):
+                return family, prefix
+    what = f"a {told[0].name}" if told else "any of: " + SUPPORTED
+    raise BadModel(
+        f"{name} has none of the tensors of {what} (they would end in {(told or FAMILIES)[0].layer.format(0)}"
+        f"{(told or FAMILIES)[0].query}.weight); the weights are of another model."
+    )
+
+
+def _count(name: str, config: Mapping[str, Any], *keys: str) -> int:
+    for key in keys:
+        value = config.get(key)
+        if isinstance(value, int) and 0 < value < 100_000:
+            return value
+    raise BadModel(f"{name}: config.json has no usable {keys[0]}.")
+
+
+def named(encoder: Encoder) -> Iterator[tuple[int, int]]:
+    """Every layer and head."""
+    for layer in range(encoder.layers):
+        for head in range(encoder.heads):
+            yield layer, head

@@ -1,0 +1,128 @@
+"""Proof of extraction: logits and head outputs rebuilt from the folded matrices against the model's own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from frostline.encoders.capture import Model, Seen, Tokenized, batches, see
+from frostline.encoders.folding import FoldedLayer
+from frostline.encoders.loading import Encoder
+from frostline.errors import BadModel
+
+ALLOWED = 1e-5
+FAINT = 1e-20
+"""Weights below this are float32 noise in the model's own softmax: their logarithm says nothing."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Largest relative errors over layers and texts: of the logits, of each head's output, of the whole update."""
+
+    logits: float
+    outputs: float
+    update: float
+    tokens: int
+    radius: float
+    """The largest distance of a normalised token from the sphere, |radius − 1|."""
+
+    @property
+    def holds(self) -> bool:
+        return max(self.logits, self.outputs, self.update) <= ALLOWED
+
+    def describe(self) -> str:
+        return (
+            f"rebuilt from the extracted matrices on {self.tokens} real tokens: logits to {self.logits:.1e}, head "
+            f"outputs to {self.outputs:.1e}, attention updates to {self.update:.1e} (at most {ALLOWED:g} is allowed)"
+        )
+
+
+def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, tokenized: Tokenized) -> Proof:
+    """Compare on these texts, one at a time; raises BadModel when the extraction misses the model."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    worst = np.zeros(3)
+    radius = 0.0
+    try:
+        for batch in batches(tokenized, tokens=1):
+            seen = see(encoder, model, batch, close=True, weights=True)
+            bias = _position_bias(encoder, model, seen)
+            for number, layer in enumerate(layers):
+                x = seen.states[number][0].double().numpy()
+                errors, off = _errors(layer, x, seen, number, bias, encoder, model)
+                worst = np.maximum(worst, errors)
+                radius = max(radius, off)
+    finally:
+        model.set_attn_implementation(before)
+    logits, outputs, update = map(float, worst)
+    found = Proof(logits, outputs, update, tokenized.tokens, radius)
+    if not found.holds:
+        raise BadModel(
+            f"{encoder.name}: the extraction does not reproduce the model: {found.describe()}. The adapter for "
+            f"{encoder.family.name} does not fit this checkpoint, so nothing it says would be true."
+        )
+    return found
+
+
+def rebuilt(
+    layer: FoldedLayer, x: Float[np.ndarray, "n d"], bias: Float[np.ndarray, "h n n"] | None = None
+) -> tuple[Float[np.ndarray, "h n n"], Float[np.ndarray, "h n d"]]:
+    """Logits (up to a constant per query) and head outputs of tokens x, from the folded matrices alone."""
+    u, radius = layer.on_sphere(x)
+    u = u * radius[:, None]
+    logits = (u @ layer.query.transpose(0, 2, 1)) @ (u @ layer.key.transpose(0, 2, 1)).transpose(0, 2, 1)
+    logits = logits + (layer.key_bias @ u.T)[:, None, :]
+    if bias is not None:
+        logits = logits + bias
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    seen = weights @ (u @ layer.value.transpose(0, 2, 1))
+    return logits, seen @ layer.output.transpose(0, 2, 1) + layer.head_shift[:, None, :]
+
+
+def _errors(
+    layer: FoldedLayer,
+    x: np.ndarray,
+    seen: Seen,
+    number: int,
+    bias: np.ndarray | None,
+    encoder: Encoder,
+    model: Model,
+) -> tuple[tuple[float, float, float], float]:
+    logits, outputs = rebuilt(layer, x, bias)
+    theirs = seen.weights[number][0].double().numpy()
+    clear = theirs > FAINT
+    with np.errstate(divide="ignore"):
+        own = np.where(clear, np.log(theirs), 0.0)
+    mine = np.where(clear, logits, 0.0)
+    count = np.maximum(clear.sum(-1, keepdims=True), 1)
+    own, mine = (np.where(clear, z - z.sum(-1, keepdims=True) / count, 0.0) for z in (own, mine))
+    projection = model.get_submodule(encoder.path(encoder.family.output, number))
+    matrix = projection.weight.detach().double().numpy()
+    heads, k = encoder.heads, encoder.head_size
+    context = seen.contexts[number][0].double().numpy().reshape(-1, heads, k)
+    theirs_out = np.einsum("nhk,dhk->hnd", context, matrix.reshape(-1, heads, k))
+    update = seen.updates[number][0].double().numpy()
+    _, radius = layer.on_sphere(x)
+    off = float(np.abs(radius - 1).max()) if layer.normalised else 0.0
+    return (
+        _relative(mine, own),
+        _relative(outputs, theirs_out),
+        _relative(outputs.sum(0) + layer.output_bias, update),
+    ), off
+
+
+def _relative(mine: np.ndarray, theirs: np.ndarray) -> float:
+    size = float(np.linalg.norm(theirs))
+    apart = float(np.linalg.norm(mine - theirs))
+    return apart / size if size > 0 else apart
+
+
+def _position_bias(encoder: Encoder, model: Model, seen: Seen) -> np.ndarray | None:
+    if encoder.family.positions != "relative":
+        return None
+    with torch.inference_mode():
+        found = model.encoder.compute_position_bias(seen.states[0])
+    return np.asarray(found[0].double().numpy())
