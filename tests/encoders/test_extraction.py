@@ -28,7 +28,7 @@ def test_logits_and_outputs_are_rebuilt(opened):
     assert encoder.family.name in FAMILIES and encoder.dimension == 32 and encoder.head_size == 8
 
 
-@pytest.mark.parametrize("part", ["query", "key_bias", "value", "head_shift", "shift", "output_bias"])
+@pytest.mark.parametrize("part", ["query", "asked", "value", "head_shift", "output_bias"])
 def test_an_extraction_that_misses_fails_loudly(opened, part):
     encoder, model, tokenized = opened
     layers = [folding.folded(encoder, number) for number in range(encoder.layers)]
@@ -43,8 +43,8 @@ def test_heads_are_attention_objects_with_the_same_logits(opened):
     encoder, _, _ = opened
     layer = folding.folded(encoder, 1)
     x = np.random.default_rng(0).standard_normal((5, 32))
-    u, _ = layer.on_sphere(x)
-    plain = dataclasses.replace(layer, gamma=np.ones(32), shift=np.zeros(32))
+    u, _ = layer.norm.on_sphere(x)
+    plain = dataclasses.replace(layer, norm=folding.Norm(np.ones(32), np.zeros(32)))
     logits, _ = proof.rebuilt(plain, u * np.sqrt(32))
     for number, head in enumerate(layer.heads()):
         B, V, _, bias = head.matrices

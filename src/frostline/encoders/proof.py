@@ -70,7 +70,7 @@ def rebuilt(
     layer: FoldedLayer, x: Float[np.ndarray, "n d"], bias: Float[np.ndarray, "h n n"] | None = None
 ) -> tuple[Float[np.ndarray, "h n n"], Float[np.ndarray, "h n d"]]:
     """Logits (up to a constant per query) and head outputs of tokens x, from the folded matrices alone."""
-    u, radius = layer.on_sphere(x)
+    u, radius = layer.norm.on_sphere(x)
     u = u * radius[:, None]
     logits = (u @ layer.query.transpose(0, 2, 1)) @ (u @ layer.key.transpose(0, 2, 1)).transpose(0, 2, 1)
     logits = logits + (layer.key_bias @ u.T)[:, None, :]
@@ -105,8 +105,8 @@ def _errors(
     context = seen.contexts[number][0].double().numpy().reshape(-1, heads, k)
     theirs_out = np.einsum("nhk,dhk->hnd", context, matrix.reshape(-1, heads, k))
     update = seen.updates[number][0].double().numpy()
-    _, radius = layer.on_sphere(x)
-    off = float(np.abs(radius - 1).max()) if layer.normalised else 0.0
+    _, radius = layer.norm.on_sphere(x)
+    off = float(np.abs(radius - 1).max()) if layer.norm.present else 0.0
     return (
         _relative(mine, own),
         _relative(outputs, theirs_out),

@@ -1,0 +1,1 @@
+"""What the theory says about a real encoder, and how far to believe it."""

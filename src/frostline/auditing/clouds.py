@@ -1,0 +1,201 @@
+"""Token clouds through the layers of an encoder: how concentrated, how far moved, how cold, how well predicted."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse.csgraph import connected_components
+
+from frostline.auditing.freezing import Glass
+from frostline.encoders.capture import Model, Tokenized, batches, rows, see
+from frostline.encoders.folding import FoldedLayer, Norm
+from frostline.encoders.loading import Encoder
+
+CLOSE_TEXTS, CLOSE_TOKENS = 64, 128
+"""How many texts are looked at closely, and how many of their tokens: what needs pairs of tokens is done for these."""
+SAME = 0.3
+"""Tokens within this angle belong together."""
+COLD_TEXTS, COLD_TOKENS = 8, 32
+"""How many texts, and how many of their tokens, are followed to each layer's own limit."""
+SETTLED = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Clouds:
+    """Measured per text (t), of which some closely (c), for L layers and the L + 1 clouds before, between and after."""
+
+    tokens: Float[np.ndarray, " t"]
+    resultant: Float[np.ndarray, "t clouds"]
+    cosine: Float[np.ndarray, "t clouds"]
+    participation: Float[np.ndarray, "t clouds"]
+    travelled: Float[np.ndarray, "t layers"]
+    """Mean angle of a token between one cloud and the next."""
+    radius: Float[np.ndarray, "t clouds"]
+    """Largest distance of a token from the sphere."""
+    clusters: Float[np.ndarray, "c clouds"]
+    to_previous: Float[np.ndarray, "c layers"]
+    to_last: Float[np.ndarray, "c clouds"]
+    to_limit: Float[np.ndarray, "few layers"]
+    """W₂ from the cloud after a layer to where its attention half alone would take the tokens at zero temperature."""
+    settled: Float[np.ndarray, "few layers"]
+    before: Float[np.ndarray, "c layers"]
+    observed: Float[np.ndarray, "c layers"]
+    """Resultant length before and after the attention half, from the model's own attention."""
+    expected_full: Float[np.ndarray, "c layers"]
+    expected_argmax: Float[np.ndarray, "c layers"]
+    layer_fidelity_full: Float[np.ndarray, "c layers"]
+    layer_fidelity_argmax: Float[np.ndarray, "c layers"]
+    step: Float[np.ndarray, "c layers"]
+    """Size of the attention update over that of what goes past it."""
+    kappa: Float[np.ndarray, "c layers heads"]
+    perplexity: Float[np.ndarray, "c layers heads"]
+    """exp of the entropy of the attention weights, over the number of tokens."""
+    fidelity_full: Float[np.ndarray, "c layers heads"]
+    fidelity_argmax: Float[np.ndarray, "c layers heads"]
+
+
+@dataclass
+class _Growing:
+    """Rows of the measurements, by text number, so that batches may come in any order."""
+
+    rows: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+
+    def add(self, number: int, **values: object) -> None:
+        for name, value in values.items():
+            self.rows.setdefault(name, {})[number] = np.asarray(value, dtype=np.float64)
+
+    def clouds(self, *, layers: int, heads: int) -> Clouds:
+        empty = {"c": (0, layers), "heads": (0, layers, heads)}
+        found = {}
+        for one in fields(Clouds):
+            kept = self.rows.get(one.name, {})
+            shape = empty["heads" if "heads" in str(one.type) else "c"]
+            found[one.name] = np.stack([kept[number] for number in sorted(kept)]) if kept else np.zeros(shape)
+        return Clouds(**found)
+
+
+def measure(
+    encoder: Encoder,
+    layers: Sequence[FoldedLayer],
+    last: Norm,
+    model: Model,
+    tokenized: Tokenized,
+    *,
+    close: int = CLOSE_TEXTS,
+    tick: Callable[[int, int], None] = lambda done, of: None,
+) -> Clouds:
+    """Run the texts through the model, one batch in memory at a time."""
+    norms = [layer.norm for layer in layers] + [last]
+    glasses = [Glass(layer) for layer in layers]
+    chosen = _spread(len(tokenized.ids), close)
+    few = sorted(chosen)[:: max(1, len(chosen) // COLD_TEXTS)]
+    kept: dict[int, list[np.ndarray]] = {}
+    found = _Growing()
+    done = 0
+    for batch in batches(tokenized):
+        seen = see(encoder, model, batch)
+        states = [list(rows(seen, state)) for state in seen.states]
+        for place, number in enumerate(batch.numbers):
+            pairs = [norm.on_sphere(state[place]) for norm, state in zip(norms, states, strict=True)]
+            u = [pair[0] for pair in pairs]
+            found.add(
+                number,
+                **_whole(u),
+                radius=[np.abs(r - 1).max() if n.present else 0.0 for (_, r), n in zip(pairs, norms, strict=True)],
+            )
+            if number in chosen:
+                _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u])
+                if number in few:
+                    kept[number] = [x[:COLD_TOKENS] for x in u]
+        done += len(batch.numbers)
+        tick(done, len(tokenized.ids))
+    _limits(found, glasses, kept)
+    return found.clouds(layers=len(layers), heads=encoder.heads)
+
+
+def _spread(count: int, wanted: int) -> set[int]:
+    return set(np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int)).tolist())
+
+
+def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:
+    """What every text is measured by: no more than one Gram matrix per cloud."""
+    n = len(u[0])
+    resultant = np.array([np.linalg.norm(x.mean(0)) for x in u])
+    return {
+        "tokens": n,
+        "resultant": resultant,
+        "cosine": (n * resultant**2 - 1) / (n - 1) if n > 1 else np.ones(len(u)),
+        "participation": [n**2 / (np.linalg.norm(x @ x.T) ** 2) for x in u],
+        "travelled": [_angle(x, y).mean() for x, y in itertools.pairwise(u)],
+    }
+
+
+def _closely(found: _Growing, number: int, glasses: Sequence[Glass], u: Sequence[np.ndarray]) -> None:
+    """What needs pairs of tokens, or the heads."""
+    found.add(
+        number,
+        clusters=[_clusters(x) for x in u],
+        to_previous=[between(x, y) for x, y in itertools.pairwise(u)],
+        to_last=[between(x, u[-1]) for x in u],
+    )
+    table: dict[str, list[object]] = {}
+    for glass, x in zip(glasses, u, strict=False):
+        look = glass.look(x)
+        real, full, best = (look.seen[name] for name in ("real", "full support", "arg-max"))
+        updates = [glass.update(seen) for seen in (real, full, best)]
+        past = glass.residual(x)
+        after = [(past + update) / np.linalg.norm(past + update, axis=-1, keepdims=True) for update in updates]
+        values = {
+            "before": np.linalg.norm(x.mean(0)),
+            "observed": np.linalg.norm(after[0].mean(0)),
+            "expected_full": np.linalg.norm(after[1].mean(0)),
+            "expected_argmax": np.linalg.norm(after[2].mean(0)),
+            "layer_fidelity_full": _cosine(updates[0], updates[1]).mean(),
+            "layer_fidelity_argmax": _cosine(updates[0], updates[2]).mean(),
+            "step": np.median(np.linalg.norm(updates[0], axis=1) / np.linalg.norm(past, axis=1)),
+            "kappa": np.median(look.kappa, axis=1),
+            "perplexity": look.perplexity.mean(1) / len(x),
+            "fidelity_full": glass.fidelity(real, full).mean(1),
+            "fidelity_argmax": glass.fidelity(real, best).mean(1),
+        }
+        for name, value in values.items():
+            table.setdefault(name, []).append(value)
+    found.add(number, **table)
+
+
+def _limits(found: _Growing, glasses: Sequence[Glass], kept: dict[int, list[np.ndarray]]) -> None:
+    """Each layer's own limit of some texts; every token goes there by itself, so all texts go together."""
+    numbers = sorted(kept)
+    cuts = np.cumsum([len(kept[number][0]) for number in numbers])[:-1]
+    distance, settled = np.zeros((len(numbers), len(glasses))), np.zeros((len(numbers), len(glasses)))
+    for layer, glass in enumerate(glasses):
+        ends, moved = glass.cold_limit(np.concatenate([kept[number][layer] for number in numbers]))
+        for row, (number, end, step) in enumerate(
+            zip(numbers, np.split(ends, cuts), np.split(moved, cuts), strict=True)
+        ):
+            distance[row, layer] = between(kept[number][layer + 1], end)
+            settled[row, layer] = (step <= SETTLED).mean()
+    for row, number in enumerate(numbers):
+        found.add(number, to_limit=distance[row], settled=settled[row])
+
+
+def between(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"]) -> float:
+    """W₂ between two clouds of as many tokens each: an assignment, exact."""
+    cost = np.maximum(2 - 2 * x @ y.T, 0)
+    return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
+
+
+def _clusters(x: np.ndarray) -> int:
+    """Groups of tokens linked by angles below ``SAME``."""
+    return int(connected_components(x @ x.T > np.cos(SAME), directed=False)[0])
+
+
+def _angle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.asarray(2 * np.arcsin(np.clip(np.linalg.norm(x - y, axis=-1) / 2, 0, 1)))
+
+
+def _cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.asarray((x * y).sum(-1) / np.maximum(np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1), 1e-300))

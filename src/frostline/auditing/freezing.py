@@ -1,0 +1,107 @@
+"""One real layer at its own temperature and at zero temperature, on the same tokens (THEORY section 11).
+
+Everything happens in the value coordinates of each head (k numbers per token): V_h m = output[h] · coordinates.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.encoders.folding import FoldedLayer
+
+Map: TypeAlias = Literal["real", "full support", "arg-max"]
+"""What a token sees: the softmax mean, y* anywhere on the sphere, or the token present that fits best."""
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What every head gives every token, in value coordinates, and how sharply it looks."""
+
+    kappa: Float[np.ndarray, "h n"]
+    perplexity: Float[np.ndarray, "h n"]
+    seen: dict[Map, Float[np.ndarray, "h n k"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Glass:
+    """A folded layer, made ready to look through."""
+
+    layer: FoldedLayer
+
+    @cached_property
+    def key_core(self) -> Float[np.ndarray, "h k k"]:
+        """R with key = RᵀU, U orthonormal rows: |keyᵀz| = |Rz|."""
+        return np.linalg.qr(self.layer.key.transpose(0, 2, 1)).R
+
+    @cached_property
+    def through(self) -> Float[np.ndarray, "h k k"]:
+        """value·keyᵀ: from logit direction to value coordinates."""
+        return self.layer.value @ self.layer.key.transpose(0, 2, 1)
+
+    @cached_property
+    def gram(self) -> Float[np.ndarray, "h k k"]:
+        """outputᵀP₁output: inner products of updates in value coordinates."""
+        output = self.layer.output - self.layer.output.mean(1, keepdims=True)
+        return output.transpose(0, 2, 1) @ output
+
+    def look(self, u: Float[np.ndarray, "n d"], *, sources: bool = True) -> Look:
+        """What tokens u see; ``sources``: also the two maps that need the other tokens."""
+        asking = u @ self.layer.query.transpose(0, 2, 1) + self.layer.asked[:, None, :]
+        kappa = np.linalg.norm(asking @ self.key_core.transpose(0, 2, 1), axis=-1)
+        full = asking @ self.through.transpose(0, 2, 1) / np.maximum(kappa, 1e-300)[..., None]
+        seen: dict[Map, np.ndarray] = {"full support": full}
+        perplexity = np.full(kappa.shape, np.nan)
+        if sources:
+            logits = asking @ (u @ self.layer.key.transpose(0, 2, 1)).transpose(0, 2, 1)
+            offered = u @ self.layer.value.transpose(0, 2, 1)
+            best = logits.argmax(-1)
+            logits -= logits.max(-1, keepdims=True)
+            weights = np.exp(logits)
+            total = weights.sum(-1, keepdims=True)
+            perplexity = np.exp(np.log(total[..., 0]) - (weights * logits).sum(-1) / total[..., 0])
+            seen["real"] = weights / total @ offered
+            seen["arg-max"] = np.take_along_axis(offered, best[..., None], axis=1)
+        return Look(kappa, perplexity, seen)
+
+    def fidelity(self, one: Float[np.ndarray, "h n k"], other: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n"]:
+        """Cosine between two updates of every head, per token."""
+        weighed, others = one @ self.gram, other @ self.gram
+        sizes = (weighed * one).sum(-1) * (others * other).sum(-1)
+        return np.asarray((weighed * other).sum(-1) / np.sqrt(np.maximum(sizes, 1e-300)))
+
+    def update(self, coordinates: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
+        """Σ_h V_h m_h + c_h, and the output bias, without its mean: what attention adds, in residual units."""
+        h, n, k = coordinates.shape
+        stacked = self.layer.output.transpose(1, 0, 2).reshape(-1, h * k)
+        found = coordinates.transpose(1, 0, 2).reshape(n, h * k) @ stacked.T
+        found = found + self.layer.head_shift.sum(0) + self.layer.output_bias
+        return np.asarray(found - found.mean(-1, keepdims=True))
+
+    def residual(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """√d·Γu + b without its mean: what goes past attention."""
+        found = np.sqrt(u.shape[-1]) * self.layer.norm.gamma * u + self.layer.norm.shift
+        return np.asarray(found - found.mean(-1, keepdims=True))
+
+    def after(self, u: Float[np.ndarray, "n d"], coordinates: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
+        """The tokens after the attention half, on the sphere (eq. 15)."""
+        found = self.residual(u) + self.update(coordinates)
+        return np.asarray(found / np.linalg.norm(found, axis=-1, keepdims=True))
+
+    def cold_limit(
+        self, u: Float[np.ndarray, "n d"], *, most: int = 50, still: float = 1e-4
+    ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
+        """Where tokens go when this attention half is applied for ever at zero temperature, and their last step.
+
+        A last step above ``still`` says that the token had not settled after ``most`` applications.
+        """
+        moved = np.full(len(u), np.inf)
+        for _ in range(most):
+            following = self.after(u, self.look(u, sources=False).seen["full support"])
+            moved = np.linalg.norm(following - u, axis=-1)
+            u = following
+            if moved.max() <= still:
+                break
+        return u, moved
