@@ -173,10 +173,8 @@ def _limits(found: _Growing, glasses: Sequence[Glass], kept: dict[int, list[np.n
     distance, settled = np.zeros((len(numbers), len(glasses))), np.zeros((len(numbers), len(glasses)))
     for layer, glass in enumerate(glasses):
         ends, moved = glass.cold_limit(np.concatenate([kept[number][layer] for number in numbers]))
-        for row, (number, end, step) in enumerate(
-            zip(numbers, np.split(ends, cuts), np.split(moved, cuts), strict=True)
-        ):
-            distance[row, layer] = between(kept[number][layer + 1], end)
+        for row, (end, step) in enumerate(zip(np.split(ends, cuts), np.split(moved, cuts), strict=True)):
+            distance[row, layer] = between(kept[numbers[row]][layer + 1], end)
             settled[row, layer] = (step <= SETTLED).mean()
     for row, number in enumerate(numbers):
         found.add(number, to_limit=distance[row], settled=settled[row])

@@ -1,0 +1,102 @@
+"""How far a small change of the input travels: random ones, the worst one, and what zero temperature makes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from frostline.auditing.freezing import Glass
+from frostline.encoders.capture import Model, Tokenized
+from frostline.encoders.folding import FoldedLayer, Norm
+
+TEXTS, TOKENS, RANDOM, POWERS = 4, 48, 4, 12
+SIZE = 1e-2
+"""Of a change, relative to the embeddings: small, and still far above what float32 rounds away."""
+
+
+@dataclass(frozen=True, eq=False)
+class Perturbations:
+    """Sizes of a change of the input embeddings at each cloud, on the sphere, relative to the first cloud (k texts).
+
+    ``cold``: what one zero-temperature attention half makes of a random change of its own input, per layer.
+    """
+
+    random: Float[np.ndarray, "k clouds"]
+    worst: Float[np.ndarray, "k clouds"]
+    cold: Float[np.ndarray, "k layers"]
+
+
+def perturb(
+    layers: Sequence[FoldedLayer], last: Norm, model: Model, tokenized: Tokenized, *, seed: int
+) -> Perturbations:
+    """Follow changes of the embeddings of a few texts through the model."""
+    rng = np.random.default_rng([6, seed])
+    norms = [layer.norm for layer in layers] + [last]
+    glasses = [Glass(layer) for layer in layers]
+    numbers = np.unique(np.linspace(0, len(tokenized.ids) - 1, min(TEXTS, len(tokenized.ids))).round().astype(int))
+    random, worst, cold = [], [], []
+    for number in numbers:
+        ids = torch.tensor(tokenized.ids[number][:TOKENS])[None]
+        table = model.get_input_embeddings()
+        start = table(ids).detach()
+        sizes = [_followed(model, norms, start, _drawn(start, rng)) for _ in range(RANDOM)]
+        random.append(np.sqrt(np.mean(np.square(sizes), axis=0)))
+        worst.append(_followed(model, norms, start, _worst(model, start, _drawn(start, rng))))
+        with torch.no_grad():
+            states = model(inputs_embeds=start, output_hidden_states=True).hidden_states
+        cold.append(
+            [_cold(glass, state[0].double().numpy(), rng) for glass, state in zip(glasses, states, strict=False)]
+        )
+    return Perturbations(np.array(random), np.array(worst), np.array(cold))
+
+
+def _drawn(start: Tensor, rng: np.random.Generator) -> Tensor:
+    """A random direction of norm one."""
+    found = torch.from_numpy(rng.standard_normal(tuple(start.shape))).to(start)
+    return found / found.norm()
+
+
+def _followed(model: Model, norms: Sequence[Norm], start: Tensor, direction: Tensor) -> np.ndarray:
+    """Root mean square size of the change at each cloud, relative to the first, by central differences."""
+    change = SIZE * start.norm() * direction
+    with torch.no_grad():
+        ends = [model(inputs_embeds=start + sign * change, output_hidden_states=True).hidden_states for sign in (1, -1)]
+    sizes = [
+        np.linalg.norm(norm.on_sphere(plus[0].double().numpy())[0] - norm.on_sphere(minus[0].double().numpy())[0])
+        for norm, plus, minus in zip(norms, *ends, strict=True)
+    ]
+    return np.asarray(sizes) / sizes[0]
+
+
+def _worst(model: Model, start: Tensor, direction: Tensor) -> Tensor:
+    """The change that grows most on its way to the last cloud: power iteration on JᵀJ."""
+    for _ in range(POWERS):
+        with torch.no_grad():
+            step = SIZE * start.norm() * direction
+            ends = [model(inputs_embeds=start + sign * step).last_hidden_state for sign in (1, -1)]
+            pushed = (ends[0] - ends[1]) / (2 * SIZE * start.norm())
+        with torch.enable_grad():
+            free = start.clone().requires_grad_(True)
+            reached = model(inputs_embeds=free).last_hidden_state
+            (back,) = torch.autograd.grad((reached * pushed).sum(), free)
+        direction = back / back.norm()
+    return direction
+
+
+def _cold(glass: Glass, x: np.ndarray, rng: np.random.Generator) -> float:
+    """Growth of a random tangent change through one zero-temperature attention half."""
+    u, _ = glass.layer.norm.on_sphere(x)
+    change = rng.standard_normal(u.shape)
+    if glass.layer.norm.present:
+        change -= change.mean(-1, keepdims=True)
+    change -= (change * u).sum(-1, keepdims=True) * u
+    change *= 1e-4 / np.linalg.norm(change)
+    ends = []
+    for sign in (1, -1):
+        moved = u + sign * change
+        moved /= np.linalg.norm(moved, axis=-1, keepdims=True)
+        ends.append(glass.after(moved, glass.look(moved, sources=False).seen["full support"]))
+    return float(np.linalg.norm(ends[0] - ends[1]) / 2e-4)
