@@ -30,6 +30,8 @@ from frostline.experiments.claim import Claim, Evidence, Frames, Judgement
 from frostline.report.page import write_page
 from frostline.store import plain, write_atomically
 
+SHOWN = 200
+"""Tokens of a scrubber: more would make the page too large to send."""
 RESULT, FRAMES, SUMMARY, PAGE = "result.json", "frames.json", "summary.json", "index.html"
 MARK = ".reproduction"
 """The lock, and the sign that a folder is ours."""
@@ -206,13 +208,15 @@ def _shown(row: Mapping[str, Any], out: Path) -> dict[str, Any]:
 
 def _packed(frames: Frames) -> dict[str, Any]:
     """Coordinates as 16-bit numbers in base64: the page draws no finer."""
-    scaled = np.round(32767 * np.clip(np.asarray(frames.tokens, dtype=np.float64), -1, 1)).astype("<i2")
+    thin = -(-frames.tokens.shape[1] // SHOWN)
+    tokens = np.asarray(frames.tokens, dtype=np.float64)[:, ::thin]
+    scaled = np.round(32767 * np.clip(tokens, -1, 1)).astype("<i2")
     return {
-        "title": frames.title,
+        "title": frames.title + (f", one in {thin} drawn" if thin > 1 else ""),
         "times": np.round(frames.times, 4).tolist(),
         "tokens": base64.b64encode(scaled.tobytes()).decode(),
         "shape": list(scaled.shape),
-        "groups": np.asarray(frames.groups).tolist(),
+        "groups": np.asarray(frames.groups)[::thin].tolist(),
         "marks": np.round(frames.marks, 4).tolist(),
         "level": np.round(frames.level, 5).tolist(),
         "level_name": frames.level_name,

@@ -17,7 +17,6 @@ from frostline.theory.limits import limit
 from frostline.theory.rates import rates
 from frostline.theory.terminal import terminal
 
-SHOWN = 400
 BELOW = 0.8
 SETTLED = 0.15
 CERTIFIED = 61
@@ -93,10 +92,9 @@ def predicted_bound(setting: Setting, times: np.ndarray) -> tuple[Bound, np.ndar
 
 
 def _frames(times: np.ndarray, tokens: np.ndarray, distance: np.ndarray, size: Size) -> Frames:
-    thin = max(1, tokens.shape[1] // SHOWN)
-    shown = np.asarray(tokens)[::2, ::thin]
+    shown = np.asarray(tokens)[::2]
     return Frames(
-        f"{tokens.shape[1]} weighted nodes at β = {size.betas[-1]:g}, one in {thin} drawn",
+        f"{tokens.shape[1]} weighted nodes at β = {size.betas[-1]:g}",
         times[::2],
         shown,
         (shown[0, :, 0] > 0).astype(int),

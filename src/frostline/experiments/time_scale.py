@@ -1,6 +1,6 @@
 """Claim: everything happens on the time scale log β (THEORY section 7 and eq. 13)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ from frostline.theory.terminal import terminal
 
 LEVEL = 0.7
 """W₂ on its way to √2: half the way, where (13) speaks of the hand-over."""
+SETTLED = 0.05
 NEAR = 0.6
 """δ of THEORY section 7: below this W₂ counts as near the limit."""
 
@@ -26,14 +27,15 @@ class Size:
 
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
-    columns = Rows("beta", "t_smallest", "smallest", "begins", "ends", "t_crosses", "eq13")
+    columns = Rows("beta", "t_smallest", "smallest", "begins", "ends", "t_crosses", "with_half_the_nodes", "eq13")
     start = size.setting.start()
     for beta in size.betas:
         tick(f"β = {beta:g}")
         found = follow(size.setting, beta, size.until)
         near = np.flatnonzero(found.distance <= NEAR)
         fate = terminal(size.setting.head(beta), start.tokens, weights=start.weights)
-        crosses = found.crosses(LEVEL)
+        half = follow(replace(size.setting, count=size.setting.count // 2), beta, size.until)
+        crosses, coarse = found.crosses(LEVEL), half.crosses(LEVEL)
         values = (
             beta,
             _lowest(found.times, found.distance),
@@ -41,6 +43,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
             found.times[near[0]] if len(near) else np.nan,
             found.times[near[-1]] if len(near) else np.nan,
             np.nan if crosses is None else crosses,
+            np.nan if coarse is None else coarse,
             np.nan if fate.hand_over is None else fate.hand_over,
         )
         columns.add(*values)
@@ -65,9 +68,13 @@ def judge(evidence: Evidence) -> Judgement:
     lowest = Line.through(logs, table["t_smallest"])
     by_bound = 1 / (2 * (numbers["C"] + numbers["c"]))
     by_flow = 0.5 * (1 / numbers["g_A"] + 1 / numbers["g_V"])
-    seen = np.isfinite(table["t_crosses"])
+    off = np.abs(table["with_half_the_nodes"] / table["t_crosses"] - 1)
+    # Up to the first that is not settled, or has no crossing: colder agreement would be chance.
+    seen = np.minimum.accumulate(off <= SETTLED)
     crossing = Line.through(logs[seen], table["t_crosses"][seen]) if seen.sum() >= 3 else None
-    stay = Line.through(logs, table["ends"] - table["begins"])
+    lengths = (table["ends"] - table["begins"])[seen]
+    stay = Line.through(logs[seen], lengths) if seen.sum() >= 3 else None
+    colder = table["beta"][~seen]
     checks = [
         Check(
             "the time of the smallest W₂ against log β",
@@ -77,15 +84,17 @@ def judge(evidence: Evidence) -> Judgement:
         ),
         Check(
             f"the time at which W₂ has risen to {LEVEL} again (the hand-over)",
-            f"slope {by_flow:.3g} ± 20 % (eq. 13), R² ≥ 0.98",
-            "too few crossings" if crossing is None else f"slope {crossing}",
+            f"slope {by_flow:.3g} ± 20 % (eq. 13), R² ≥ 0.98, where half the nodes change it by at most "
+            f"{100 * SETTLED:g} %",
+            ("fewer than three" if crossing is None else f"slope {crossing}")
+            + (f"; not settled from β = {colder[0]:g} on" if len(colder) else ""),
             None if crossing is None else bool(abs(crossing.slope / by_flow - 1) <= 0.2 and crossing.r_squared >= 0.98),
         ),
         Check(
             f"the stay below W₂ = {NEAR:g}",
-            "gets longer with log β, R² ≥ 0.95",
-            f"{stay} (lengths {', '.join(f'{x:.3g}' for x in table['ends'] - table['begins'])})",
-            bool(stay.low > 0 and stay.r_squared >= 0.95),
+            "gets longer with log β where it is settled, R² ≥ 0.95",
+            "not settled" if stay is None else f"{stay} (lengths {', '.join(f'{x:.3g}' for x in lengths)})",
+            None if stay is None else bool(stay.low > 0 and stay.r_squared >= 0.95),
         ),
     ]
     late = "" if crossing is None else f", the hand-over by {crossing.slope:.2f} (eq. 13: {by_flow:.2f})"
@@ -101,6 +110,7 @@ def draw(evidence: Evidence) -> Figure:
     left.fill_between(beta, table["begins"], table["ends"], color=plot.BLUE, alpha=0.15, lw=0)
     left.semilogx(beta, table["t_smallest"], "o-", color=plot.BLUE, label=f"W₂ smallest (band: W₂ below {NEAR})")
     left.semilogx(beta, table["t_crosses"], "s-", color=plot.ORANGE, label=f"W₂ back at {LEVEL}")
+    left.semilogx(beta, table["with_half_the_nodes"], "x:", color=plot.ORANGE, label="the same with half the nodes")
     left.semilogx(beta, table["eq13"], ":", color=plot.INK, label="hand-over time of eq. 13")
     left.set(xlabel="β", ylabel="time t", title="times against log β")
     left.legend(fontsize=8, frameon=False)
@@ -135,12 +145,17 @@ CLAIM = Claim(
     " Right: how close the tokens come.",
     assumed="The setting of the theorem (circle, A leads along x₁, V prefers x₂, tilted start). The slope of the "
     "bound's own minimum, 1/(2(C+c)) with the constants predicted for the theorem, is given for comparison: "
-    "a bound's minimum need not be where the curve has its own. Nothing here is random: the seed is not used.",
+    "a bound's minimum need not be where the curve has its own. The hand-over is counted only up to the β at "
+    "which half the nodes still give the same time. Colder, finer nodes leave the limit later: stragglers that "
+    "keep arriving behind a cluster are what its cold tokens look at, and they hold it back; eq. 13 speaks of "
+    "tight clusters. Nothing here is random: the seed is not used.",
     sizes={
         "test": Size((10.0, 30.0, 100.0, 300.0), Setting(B, V, TILT, 250), 18.0),
         "quick": Size((10.0, 32.0, 100.0, 316.0, 1000.0, 10_000.0), Setting(B, V, TILT, 1200), 30.0),
         "full": Size(
-            (10.0, 32.0, 100.0, 316.0, 1000.0, 3160.0, 10_000.0, 31_600.0, 100_000.0), Setting(B, V, TILT, 4000), 36.0
+            (10.0, 18.0, 32.0, 56.0, 100.0, 178.0, 316.0, 1000.0, 3160.0, 10_000.0, 31_600.0, 100_000.0),
+            Setting(B, V, TILT, 4000),
+            36.0,
         ),
     },
     seconds={"test": 5, "quick": 9, "full": 200},
