@@ -4,7 +4,7 @@ import base64
 import html
 import io
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import matplotlib
 import numpy as np
@@ -173,7 +173,13 @@ def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
     stem = Path(stem)
     with matplotlib.rc_context({"svg.hashsalt": "frostline"}):
         figure.savefig(stem.with_suffix(".png"), dpi=150, metadata={"Software": None})
-        figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+    write_svg(figure, stem.with_suffix(".svg"))
+
+
+def write_svg(figure: Figure, target: "Path | IO[str]") -> None:
+    """The figure as SVG, the same bytes every time."""
+    with matplotlib.rc_context({"svg.hashsalt": "frostline"}):
+        figure.savefig(target, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
 
 
 def trajectory_html(run: Trajectory) -> str:

@@ -146,6 +146,11 @@ class Encoder:
         start = self.prefix + self.path(part, layer)
         return next((start + e for e in (end, OLD_NAMES[end]) if start + e in self.tensors.names), None)
 
+    def stored_as(self) -> str:
+        """The precision of the weights."""
+        name = self._wanted(self.family.query, 0)
+        return str(self.tensors[name].dtype).removeprefix("torch.")
+
     def fingerprint(self) -> str:
         """SHA-256 of the weights: of the files, or of the tensors of a live model."""
         digest = hashlib.sha256()

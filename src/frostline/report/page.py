@@ -40,20 +40,25 @@ def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0
 
     ``left`` claims were asked for and are not finished.
     """
-    here = files("frostline.report")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["maths"] = maths
-    template = environment.from_string((here / "page.html").read_text())
     verdicts = [claim["verdict"] for claim in claims]
-    text = template.render(
+    return render(
+        path,
+        "page.html",
         claims=[_claim(claim) for claim in claims],
         headline=_headline(verdicts) if claims else "Nothing is finished yet.",
         symbols=SYMBOLS,
         left=left,
-        style=Markup((here / "page.css").read_text()),
-        script=Markup((here / "page.js").read_text()),
+        script=Markup((files("frostline.report") / "page.js").read_text()),
     )
-    write_atomically(path, text.encode())
+
+
+def render(path: Path, template: str, **context: Any) -> Path:
+    """Fill a template of this folder, with the common style, and write it at once or not at all."""
+    here = files("frostline.report")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["maths"] = maths
+    filled = environment.from_string((here / template).read_text())
+    write_atomically(path, filled.render(style=Markup((here / "page.css").read_text()), **context).encode())
     return path
 
 
@@ -84,13 +89,13 @@ def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
     spec = claim["spec"]
     return {
         **claim,
-        "figure": Markup(_inlined(claim["figure"], claim["name"], f"What was measured for: {claim['title']}")),
+        "figure": Markup(inlined(claim["figure"], claim["name"], f"What was measured for: {claim['title']}")),
         "spec_toml": tomli_w.dumps(_without_null(spec)),
         "numbers": sorted(_flat(claim["measured"]["numbers"])),
     }
 
 
-def _inlined(svg: str, name: str, label: str) -> str:
+def inlined(svg: str, name: str, label: str) -> str:
     """The drawing without its prologue, in colours that follow the page, with a label for those who cannot see it."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)

@@ -1,0 +1,224 @@
+"""One encoder, audited: what its weights say, what text adds, what stands out, and how far to believe it."""
+
+import dataclasses
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from torch import nn
+
+from frostline.auditing import findings as finding_rules
+from frostline.auditing.at_work import Measured, Report, at_work
+from frostline.auditing.findings import Finding
+from frostline.auditing.frost import FrostLine
+from frostline.auditing.judging import Assumption, assumptions_of, metrics_of, sentence_of
+from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
+from frostline.auditing.texts import checked, sample
+from frostline.auditing.weights import Range, Weights, read
+from frostline.encoders.capture import Model, Tokenized, open_model, open_tokenizer, tokenize
+from frostline.encoders.folding import FoldedLayer, folded
+from frostline.encoders.loading import Encoder, load, need
+from frostline.encoders.proof import Proof, prove
+from frostline.errors import BadText
+
+PROOF_TEXTS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What was found. Tables are pyarrow: ``.to_pandas()``, ``.to_pylist()``.
+
+    heads        one row per head: beta, gap, kind, ranks, rate, …; with text also kappa, perplexity, fidelity
+    layers       one row per layer
+    clouds       one row per token cloud (before, between and after the layers); empty without text
+    findings     what stands out, the largest effect first
+    assumptions  what the theory needs, and whether this model has it
+    skipped      what was not looked at, and why
+    """
+
+    provenance: Mapping[str, Any]
+    proof: Proof
+    heads: pa.Table
+    layers: pa.Table
+    clouds: pa.Table
+    findings: tuple[Finding, ...]
+    assumptions: tuple[Assumption, ...]
+    skipped: tuple[str, ...]
+    frost: FrostLine | None
+    references: Mapping[str, Range]
+    metrics: Mapping[str, float]
+    sentence: str
+    weights: Weights
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the page."""
+        from frostline.auditing.page import write_audit
+
+        return write_audit(Path(path), self)
+
+    def to_markdown(self) -> str:
+        """A summary for a model card."""
+        from frostline.auditing.page import model_card
+
+        return model_card(self)
+
+    def facts(self) -> dict[str, Any]:
+        """The same as plain data, for JSON; NaN becomes null."""
+        return _plain(
+            {
+                "sentence": self.sentence,
+                "provenance": dict(self.provenance),
+                "proof": dataclasses.asdict(self.proof),
+                "metrics": dict(self.metrics),
+                "frost_line": None if self.frost is None else dataclasses.asdict(self.frost),
+                "findings": [dataclasses.asdict(one) for one in self.findings],
+                "assumptions": [dataclasses.asdict(one) for one in self.assumptions],
+                "skipped": list(self.skipped),
+                "references": {name: dataclasses.asdict(one) for name, one in self.references.items()},
+                "heads": self.heads.to_pylist(),
+                "layers": self.layers.to_pylist(),
+                "clouds": self.clouds.to_pylist(),
+            }
+        )
+
+
+def audit(
+    model: "str | Path | nn.Module",
+    texts: Sequence[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    perturbations: bool = True,
+    seed: int = 0,
+    source: str = "texts",
+    report: Report | None = None,
+) -> Audit:
+    """Audit an encoder: a folder, a hub id or a live transformers model; with ``texts`` also at work.
+
+    ``tokenizer``: needed with texts when the model is a live one. ``source``: what the texts are called in the report.
+    """
+    tell = report or (lambda part, what, done, total: None)
+    need("transformers")
+    encoder = load(model)
+    tell("weights", "reading", 0, 1)
+    layers = [folded(encoder, number) for number in range(encoder.layers)]
+    live: Model = model.base_model if isinstance(model, nn.Module) else open_model(encoder)
+    skipped: list[str] = []
+    words = _tokenizer(encoder, tokenizer, texts, skipped)
+    proof = prove(encoder, layers, live, _proof_tokens(encoder, words, texts, seed))
+    spectra = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
+    found = finding_rules.from_weights(spectra)
+    measured: Measured | None = None
+    controls: dict[str, Measured] = {}
+    tokenized: Tokenized | None = None
+    if texts is not None:
+        tokenized = tokenize(encoder, words, checked(texts))
+        measured, controls = at_work(encoder, layers, live, tokenized, perturbations, seed, tell)
+        random = controls["random weights"]
+        found += finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
+        if measured.perturbations is not None and random.perturbations is not None:
+            found += finding_rules.from_perturbations(measured.perturbations, random.perturbations)
+    else:
+        skipped.append("everything that needs text (clouds, frost line, fidelity, perturbations): give --text")
+    found.sort(key=lambda one: -one.effect)
+    assumptions = assumptions_of(encoder, layers, spectra, measured)
+    metrics = metrics_of(encoder, spectra, measured, found)
+    return Audit(
+        provenance=_provenance(encoder, tokenized, source if texts is not None else None, seed),
+        proof=proof,
+        heads=heads_table(spectra, measured),
+        layers=layers_table(spectra, measured, controls),
+        clouds=clouds_table(measured, controls),
+        findings=tuple(found),
+        assumptions=assumptions,
+        skipped=(*skipped, *_unfolded(layers)),
+        frost=None if measured is None else measured.line,
+        references={name: spectra.reference(name) for name in SCALE_FREE},
+        metrics=metrics,
+        sentence=sentence_of(encoder, spectra, measured, metrics),
+        weights=spectra,
+    )
+
+
+def _tokenizer(encoder: Encoder, given: Any, texts: Sequence[str] | None, skipped: list[str]) -> Any:
+    if given is not None:
+        return given
+    if encoder.folder is None:
+        if texts is not None:
+            raise BadText("a live model needs its tokenizer too: audit(model, texts, tokenizer=tokenizer).")
+        return None
+    try:
+        return open_tokenizer(encoder)
+    except BadText:
+        if texts is not None:
+            raise
+        skipped.append("the tokenizer: there is none that can be read; extraction was proved on random token ids")
+        return None
+
+
+def _proof_tokens(encoder: Encoder, tokenizer: Any, texts: Sequence[str] | None, seed: int) -> Tokenized:
+    if tokenizer is None:
+        ids = np.random.default_rng(seed).integers(5, int(encoder.config["vocab_size"]), size=(PROOF_TEXTS, 16))
+        return Tokenized(tuple(tuple(row) for row in ids.tolist()), 0, 0, 0)
+    chosen = list(texts or sample())
+    return tokenize(encoder, tokenizer, chosen[:: max(1, len(chosen) // PROOF_TEXTS)][:PROOF_TEXTS], most=64)
+
+
+def _provenance(encoder: Encoder, tokenized: Tokenized | None, source: str | None, seed: int) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    from frostline import __version__
+
+    found: dict[str, Any] = {
+        "model": encoder.name,
+        "family": encoder.family.name,
+        "layers": encoder.layers,
+        "heads": encoder.heads,
+        "dimension": encoder.dimension,
+        "sha256": encoder.fingerprint(),
+        "stored_as": encoder.stored_as(),
+        "computed_in": "float64 (weights), float32 (the model's own passes)",
+        "frostline": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "seed": seed,
+    }
+    if tokenized is not None:
+        found |= {
+            "text": source,
+            "texts": len(tokenized.ids),
+            "tokens": tokenized.tokens,
+            "texts_cut": tokenized.cut,
+            "texts_empty": tokenized.empty,
+        }
+    return found
+
+
+def _unfolded(layers: Sequence[FoldedLayer]) -> list[str]:
+    """Each reason once, with the layers it is about."""
+    reasons: dict[str, list[int]] = {}
+    for layer in layers:
+        for reason in layer.unfolded:
+            reasons.setdefault(reason, []).append(layer.number)
+    return [
+        f"{'all layers' if len(numbers) == len(layers) else 'layer ' + ', '.join(map(str, numbers))}: {reason}"
+        for reason, numbers in reasons.items()
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,156 @@
+"""The pictures of an audit: curves through the layers with their controls, heat maps of heads, spectra."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from frostline import plot
+from frostline.auditing.audit import Audit
+
+RANDOM, SHUFFLED = ", random weights", ", shuffled tokens"
+KINDS = ("points", "subspace", "rotation", "mixed", "defective", "kernel")
+KIND_COLOURS = ("#1f6fb2", "#6fb2e0", "#d1661d", "#e8b07a", "#8a4fa3", "#b9c2ca")
+
+
+def concentration(audit: Audit) -> Figure:
+    """Resultant length and distance to the last cloud, with the controls."""
+    table, x = _columns(audit.clouds), audit.clouds["cloud"].to_numpy()
+    (left, right), figure = plot.panels(2)
+    left.fill_between(x, table["resultant_low"], table["resultant_high"], color=plot.BLUE, alpha=0.15, lw=0)
+    _three(left, x, table, "resultant")
+    left.set(xlabel="cloud (0: input)", ylabel="resultant length", title="how concentrated the tokens are", ylim=(0, 1))
+    if "share" in table:
+        right.fill_between(x, table["share_low"], table["share_high"], color=plot.BLUE, alpha=0.2, lw=0)
+        _three(right, x, table, "share")
+        assert audit.frost is not None
+        right.axhline(audit.frost.fraction, color=plot.INK, lw=1, ls=":")
+        right.axvline(audit.frost.depth, color=plot.INK, lw=1)
+    else:
+        right.text(0.5, 0.5, "the cloud does not move", ha="center", transform=right.transAxes)
+    right.set(xlabel="cloud (0: input)", ylabel="share of the way left", title="the frost line", ylim=(0, None))
+    for ax in (left, right):
+        ax.set_xticks(x)
+        ax.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def fidelity(audit: Audit) -> Figure:
+    """Expected against observed concentration, and how well zero temperature predicts the updates."""
+    table, x = _columns(audit.layers), audit.layers["layer"].to_numpy()
+    (left, right), figure = plot.panels(2)
+    left.plot(x, table["before"], "o:", color=plot.NOWHERE, label="before attention")
+    left.plot(x, table["observed"], "o-", color=plot.BLUE, label="after, observed")
+    left.plot(x, table["expected_argmax"], "s--", color=plot.ORANGE, label="after, expected (best token)")
+    left.plot(x, table["expected_full"], "^:", color=plot.INK, label="after, expected (full sphere)")
+    left.set(xlabel="layer", ylabel="resultant length", title="expected against observed", ylim=(0, 1), xticks=x)
+    right.plot(x, table["layer_fidelity_argmax"], "s-", color=plot.ORANGE, label="best token present")
+    right.plot(x, table["layer_fidelity_full"], "^-", color=plot.INK, label="full sphere")
+    control = table["layer_fidelity_argmax" + RANDOM]
+    right.plot(x, control, "s:", color=plot.NOWHERE, label="best token, random weights")
+    right.axhline(0, color=plot.FAINT, lw=1)
+    right.set(xlabel="layer", ylabel="cosine", title="fidelity of zero temperature", ylim=(-0.35, 1.02), xticks=x)
+    for ax in (left, right):
+        ax.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def changes(audit: Audit) -> Figure:
+    """How perturbations of the input grow or shrink."""
+    table, x = _columns(audit.clouds), audit.clouds["cloud"].to_numpy()
+    (left, right), figure = plot.panels(2)
+    for name, colour, label in (("worst_change", plot.ORANGE, "worst"), ("random_change", plot.BLUE, "random")):
+        left.semilogy(x, table[name], "o-", color=colour, label=label)
+        left.semilogy(x, table[name + RANDOM], "o:", lw=1, ms=3, color=colour, label=f"{label}, random weights")
+    if audit.frost is not None:
+        left.axvline(audit.frost.depth, color=plot.INK, lw=1)
+    left.axhline(1, color=plot.FAINT, lw=1)
+    left.set(xlabel="cloud (0: input)", ylabel="size, relative to the first cloud", title="a small change of the input")
+    left.set_xticks(x)
+    left.legend(fontsize=8, frameon=False)
+    layers = audit.layers["layer"].to_numpy()
+    cold = _columns(audit.layers)["cold_growth"]
+    real = table["random_change"][1:] / table["random_change"][:-1]
+    right.plot(layers, real, "o-", color=plot.BLUE, label="random change, this layer")
+    right.plot(layers, cold, "^:", color=plot.INK, label="its attention half at zero temperature")
+    right.axhline(1, color=plot.FAINT, lw=1)
+    right.set(xlabel="layer", ylabel="growth", title="layer by layer", xticks=layers)
+    right.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def maps(audit: Audit) -> Figure:
+    """Layer × head: temperature, kind, ranks, and (with text) κ and fidelity."""
+    layers = len(audit.layers)
+    heads = len(audit.heads) // layers
+    table = _columns(audit.heads)
+    wanted = [("log10 β", np.log10(table["beta"])), ("V's rank, share of random", _rank_share(audit))]
+    if "kappa" in table:
+        wanted = [
+            ("log10 β", np.log10(table["beta"])),
+            ("log10 κ on text", np.log10(table["kappa"])),
+            ("fidelity, best token", table["fidelity_argmax"]),
+            ("V's rank, share of random", _rank_share(audit)),
+            ("attention perplexity / n", table["perplexity"]),
+        ]
+    columns = 3
+    rows = -(-(len(wanted) + 1) // columns)
+    figure = Figure(figsize=(13.2, 1.0 + rows * max(2.2, 0.24 * layers + 1.2)), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+    _kinds(axes[0], np.array(audit.heads["kind"].to_pylist()).reshape(layers, heads))
+    for ax, (title, values) in zip(axes[1:], wanted, strict=False):
+        image = ax.imshow(values.reshape(layers, heads), aspect="auto", cmap="cividis")
+        figure.colorbar(image, ax=ax, shrink=0.9)
+        ax.set(title=title, xlabel="head", ylabel="layer")
+    for ax in axes[len(wanted) + 1 :]:
+        ax.remove()
+    for ax in axes[: len(wanted) + 1]:
+        ax.set_yticks(range(0, layers, max(1, layers // 8)))
+        ax.set_xticks(range(0, heads, max(1, heads // 8)))
+    return figure
+
+
+def _kinds(ax: Axes, kinds: np.ndarray) -> None:
+    numbers = np.array([[KINDS.index(kind) for kind in row] for row in kinds])
+    ax.imshow(numbers, aspect="auto", cmap=ListedColormap(KIND_COLOURS), vmin=-0.5, vmax=len(KINDS) - 0.5)
+    ax.set(title="what leads in VBᵀ", xlabel="head", ylabel="layer")
+    for kind, colour in zip(KINDS, KIND_COLOURS, strict=True):
+        if (kinds == kind).any():
+            ax.plot([], [], "s", color=colour, label=f"{kind} ({(kinds == kind).sum()})")
+    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def spectra(audit: Audit) -> Figure:
+    """Eigenvalues of A and V of all heads, coloured by layer, over those of random heads."""
+    (left, right), figure = plot.panels(2)
+    control = audit.weights.control.eigenvalues.reshape(-1)
+    left.plot(control.real, control.imag, ".", ms=2, color=plot.NOWHERE, rasterized=True, label="random weights")
+    count = len(audit.weights.layers)
+    for number, layer in enumerate(audit.weights.layers):
+        colour = plot.shade(number, count)
+        label = f"layer {number}" if number in (0, count - 1) else None
+        for ax, values in ((left, layer.eigenvalues), (right, layer.value_eigenvalues)):
+            flat = values.reshape(-1)
+            ax.plot(flat.real, flat.imag, ".", ms=3, color=colour, label=label, rasterized=True)
+    left.set(xlabel="Re λ/‖A‖", ylabel="Im λ/‖A‖", title="A = VBᵀ, all heads")
+    right.set(xlabel="Re λ", ylabel="Im λ", title="V on the unit sphere, all heads")
+    for ax in (left, right):
+        ax.axhline(0, color=plot.FAINT, lw=0.8, zorder=0)
+        ax.axvline(0, color=plot.FAINT, lw=0.8, zorder=0)
+        ax.legend(fontsize=8, frameon=False, markerscale=3)
+    return figure
+
+
+def _three(ax: Axes, x: np.ndarray, table: dict[str, np.ndarray], name: str) -> None:
+    ax.plot(x, table[name], "o-", color=plot.BLUE, label="this model")
+    for control, style, colour in ((RANDOM, "s:", plot.NOWHERE), (SHUFFLED, "^--", plot.ORANGE)):
+        if name + control in table:
+            ax.plot(x, table[name + control], style, ms=4, lw=1, color=colour, label=control.removeprefix(", "))
+
+
+def _rank_share(audit: Audit) -> np.ndarray:
+    return np.asarray(audit.heads["value_rank"].to_numpy() / audit.references["value_rank"].median)
+
+
+def _columns(table: object) -> dict[str, np.ndarray]:
+    return {name: table[name].to_numpy() for name in table.column_names}  # type: ignore[attr-defined, index]

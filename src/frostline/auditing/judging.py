@@ -1,0 +1,118 @@
+"""What an audit says in words and single numbers: the sentence, the metrics, the theory's assumptions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frostline.auditing.at_work import Measured
+from frostline.auditing.findings import Finding
+from frostline.auditing.weights import Weights
+from frostline.encoders.folding import FoldedLayer
+from frostline.encoders.loading import Encoder
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something the theory takes for granted, what it needs, and what this model has."""
+
+    what: str
+    needed: str
+    found: str
+    holds: bool
+
+
+def assumptions_of(
+    encoder: Encoder, layers: Sequence[FoldedLayer], spectra: Weights, measured: Measured | None
+) -> tuple[Assumption, ...]:
+    d = encoder.dimension
+    cold = (d - 1) / 2
+    asymmetry = float(np.median(spectra.each("asymmetry")))
+    turning = sum(kind in ("rotation", "mixed") for kind in spectra.kinds)
+    found = [
+        Assumption("one head per layer", "1", f"{encoder.heads}", encoder.heads == 1),
+        Assumption(
+            "VBᵀ symmetric",
+            "‖A − Aᵀ‖/2‖A‖ near 0 (a random matrix has 0.71)",
+            f"median {asymmetry:.2f}; {turning} of {len(spectra.kinds)} heads lead with a complex pair",
+            asymmetry < 0.1,
+        ),
+    ]
+    if measured is None:
+        beta = float(np.median(spectra.each("beta")))
+        found.append(
+            Assumption("low temperature", f"κ well above (d−1)/2 = {cold:.0f}", f"β = {beta:.0f} bounds κ", beta > cold)
+        )
+        return tuple(found)
+    clouds = measured.clouds
+    kappa = float(np.median(clouds.kappa))
+    step = float(np.median(clouds.step))
+    tokens = float(np.median(clouds.tokens))
+    biased = np.median([np.linalg.norm(layer.key_bias, axis=1) for layer in layers])
+    radius = float(np.median(clouds.radius))
+    found += [
+        Assumption("low temperature", f"κ well above (d−1)/2 = {cold:.0f}", f"median κ {kappa:.0f}", kappa > cold),
+        Assumption(
+            "tokens fill the sphere", f"many more than d = {d}", f"median {tokens:.0f} in a text", tokens > 10 * d
+        ),
+        Assumption("small steps", "update well below what goes past it", f"ratio {step:.2f}", step < 0.1),
+        Assumption("no key bias", "|g| well below κ", f"|g|/κ = {biased / kappa:.2f}", biased < 0.1 * kappa),
+        Assumption("tokens on a sphere", "radius 1", f"off by {radius:.1e}", radius < 1e-3),
+        Assumption("no feed-forward half", "none", "there is one after every attention half", False),
+    ]
+    return tuple(found)
+
+
+def metrics_of(
+    encoder: Encoder, spectra: Weights, measured: Measured | None, found: Sequence[Finding]
+) -> dict[str, float]:
+    beta = spectra.each("beta")
+    kinds = spectra.kinds
+    metrics = {
+        "layers": float(encoder.layers),
+        "beta_median": float(np.median(beta)),
+        "beta_max": float(beta.max()),
+        "rotating_share": sum(kind in ("rotation", "mixed") for kind in kinds) / len(kinds),
+        "asymmetry_median": float(np.median(spectra.each("asymmetry"))),
+        "symmetry_score_median": float(np.median(spectra.score)),
+        "value_rank_smallest_share": float(spectra.each("value_rank").min() / np.median(spectra.control.value_rank)),
+        "findings": float(len(found)),
+        "bottlenecks": float(sum(one.kind == "value bottleneck" for one in found)),
+    }
+    if measured is not None:
+        clouds = measured.clouds
+        metrics |= {
+            "kappa_median": float(np.median(clouds.kappa)),
+            "perplexity_median": float(np.median(clouds.perplexity)),
+            "fidelity_full_median": float(np.median(clouds.layer_fidelity_full.mean(0))),
+            "fidelity_argmax_median": float(np.median(clouds.layer_fidelity_argmax.mean(0))),
+            "step_median": float(np.median(clouds.step)),
+            "cosine_first": float(clouds.cosine[:, 0].mean()),
+            "cosine_last": float(clouds.cosine[:, -1].mean()),
+        }
+        if measured.line is not None:
+            metrics["frost_line"] = float(measured.line.depth)
+        if measured.perturbations is not None:
+            metrics["random_growth"] = float(np.median(measured.perturbations.random[:, -1]))
+            metrics["worst_growth"] = float(np.median(measured.perturbations.worst[:, -1]))
+    return metrics
+
+
+def sentence_of(encoder: Encoder, spectra: Weights, measured: Measured | None, metrics: Mapping[str, float]) -> str:
+    turning = sum(kind in ("rotation", "mixed") for kind in spectra.kinds)
+    base = (
+        f"{encoder.layers} layers of {encoder.heads} heads: β from {spectra.each('beta').min():.0f} to "
+        f"{metrics['beta_max']:.0f} (median {metrics['beta_median']:.0f}), {turning} of {len(spectra.kinds)} heads "
+        "rotate rather than gather"
+    )
+    if measured is None:
+        return base + "; how cold they are at work needs text."
+    cold = (encoder.dimension - 1) / 2
+    frozen = "It does not move tokens at all." if measured.line is None else measured.line.describe()
+    warm = "cold" if metrics["kappa_median"] > cold else "warm"
+    return (
+        f"{frozen} Its heads are {warm} (median κ {metrics['kappa_median']:.0f}; the theory's low temperature needs "
+        f"well above {cold:.0f}), and zero temperature predicts its attention updates to a cosine of "
+        f"{metrics['fidelity_argmax_median']:.2f} with the best single token, {metrics['fidelity_full_median']:.2f} "
+        "with the limit for a full sphere."
+    )

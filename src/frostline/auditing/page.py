@@ -1,0 +1,160 @@
+"""An audit as a page for people, and as a few lines for a model card."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from frostline import plot
+from frostline.auditing import figures
+from frostline.auditing.audit import Audit
+from frostline.report.page import inlined, render
+
+READINGS = {
+    "concentration": (
+        "Token clouds through depth",
+        "Left: the length of the mean token, 0 when tokens point everywhere and 1 when all are one; the band holds "
+        "the middle 80 % of the texts. Right: W₂ from each cloud to the last one, as a share of that from the input; "
+        "the frost line is where it stays below the dotted line, and at the last cloud nothing froze before the end. "
+        "Dotted and dashed: the same architecture with random weights, and the same tokens in another order.",
+    ),
+    "fidelity": (
+        "What zero temperature says, and how well",
+        "Left: the resultant length before and after each attention half (the feed-forward half comes later), as it "
+        "is, and as it would be if every head attended to its best token only, or to the best point of a sphere full "
+        "of tokens. Right: the cosine between the real update and each of these; near 0 the left panel's expectation "
+        "means nothing.",
+    ),
+    "changes": (
+        "How far a small change travels",
+        "Left: a small change of the input embeddings, random or the worst that power iteration finds, on the sphere "
+        "at each cloud, relative to its size in the first. Below 1 it shrinks. The vertical line is the frost line. "
+        "Right: growth of a random change by each whole layer, and by its attention half alone at zero temperature.",
+    ),
+    "maps": (
+        "Heads",
+        "A row per layer, a column per head. Points or a subspace: tokens gather; a rotation: VBᵀ leads with a "
+        "complex pair and gathers nothing; kernel: nothing it writes leads. β is the largest inverse temperature a "
+        "head can have, κ what it has on these texts. A rank share well below 1 says that the value path throws "
+        "directions away.",
+    ),
+    "spectra": (
+        "Spectra",
+        "Each dot is an eigenvalue of a head, light for the first layer, dark for the last. Left: A = VBᵀ, which "
+        "decides where tokens gather, over random heads of the same shape (grey). Right: V, which rules the terminal "
+        "phase: what is far to the right grows.",
+    ),
+}
+MEANINGS = (
+    "beta: ‖B‖₂, the largest inverse temperature; beta_random: that of random factors of the same norms. kind: what "
+    "leads in A = VBᵀ. gap: lead over the next eigenvalue, of A/‖A‖; resolution: the gap over what rounding of the "
+    "weights could make of it. rate: of concentration per layer at zero temperature; layers_for_tenfold: depth for a "
+    "factor ten. kappa: inverse temperature on the text. perplexity: tokens attended to, over n. fidelity: cosine of "
+    "the real update with zero temperature."
+)
+
+
+def write_audit(path: Path, audit: Audit) -> Path:
+    """The page: one HTML file without any request."""
+    return render(
+        path,
+        "audit.html",
+        title=f"{Path(str(audit.provenance['model'])).name or audit.provenance['model']}: "
+        f"{audit.provenance['family']}, {audit.provenance['layers']} layers, d = {audit.provenance['dimension']}",
+        sentence=audit.sentence,
+        findings=audit.findings,
+        assumptions=audit.assumptions,
+        proof=audit.proof.describe(),
+        skipped=audit.skipped,
+        figures=[_figure(name, drawn) for name, drawn in drawings(audit).items()],
+        tables=[
+            _facts("Where this comes from", audit.provenance),
+            _facts("Single numbers, as --thresholds reads them", audit.metrics),
+            _references(audit),
+            _rows("Heads", audit.heads, MEANINGS),
+            _rows("Layers", audit.layers, ""),
+            *([_rows("Clouds", audit.clouds, "")] if len(audit.clouds) else []),
+        ],
+    )
+
+
+def drawings(audit: Audit) -> dict[str, Figure]:
+    """The figures this audit has data for."""
+    found = {}
+    if len(audit.clouds):
+        found["concentration"] = figures.concentration(audit)
+        found["fidelity"] = figures.fidelity(audit)
+        if "random_change" in audit.clouds.column_names:
+            found["changes"] = figures.changes(audit)
+    return found | {"maps": figures.maps(audit), "spectra": figures.spectra(audit)}
+
+
+def model_card(audit: Audit) -> str:
+    """Markdown: the sentence, the numbers, the findings and how far to believe them."""
+    lines = [
+        "## Attention dynamics (frostline audit)",
+        "",
+        audit.sentence,
+        "",
+        "| number | value |",
+        "|---|---|",
+        *(f"| {name} | {_number(value)} |" for name, value in audit.metrics.items()),
+        "",
+        "Findings:" if audit.findings else "Findings: none.",
+        *(f"- {one.kind}, {one.where}: {one.evidence} (control: {one.control})" for one in audit.findings[:10]),
+        *([f"- and {len(audit.findings) - 10} more"] if len(audit.findings) > 10 else []),
+        "",
+        "Assumptions of the theory that do not hold here: "
+        + (", ".join(one.what for one in audit.assumptions if not one.holds) or "none")
+        + ".",
+        "",
+        f"Extraction proof: {audit.proof.describe()}. Weights sha256 {audit.provenance['sha256'][:16]}…, frostline "
+        f"{audit.provenance['frostline']}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _figure(name: str, drawn: Figure) -> dict[str, Any]:
+    buffer = io.StringIO()
+    plot.write_svg(drawn, buffer)
+    title, reading = READINGS[name]
+    return {"name": name, "title": title, "reading": reading, "svg": Markup(inlined(buffer.getvalue(), name, title))}
+
+
+def _facts(title: str, facts: Any) -> dict[str, Any]:
+    return {
+        "title": title,
+        "reading": "",
+        "columns": ["", ""],
+        "rows": [[name, _number(value)] for name, value in facts.items()],
+    }
+
+
+def _references(audit: Audit) -> dict[str, Any]:
+    rows = []
+    for name, reference in audit.references.items():
+        values = audit.heads[name].to_numpy()
+        known = values[np.isfinite(values)]
+        found = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else np.full(3, np.nan)
+        rows.append([name, *map(_number, found), *map(_number, (reference.low, reference.median, reference.high))])
+    return {
+        "title": "Reference ranges: heads of this model against random weights of the same shape",
+        "reading": "For each number the 5 %, 50 % and 95 % quantile over the heads, here and for random weights.",
+        "columns": ["", "5 %", "median", "95 %", "random 5 %", "random median", "random 95 %"],
+        "rows": rows,
+    }
+
+
+def _rows(title: str, table: pa.Table, reading: str) -> dict[str, Any]:
+    rows = [[_number(value) for value in row.values()] for row in table.to_pylist()]
+    return {"title": title, "reading": reading, "columns": table.column_names, "rows": rows}
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return "–" if not np.isfinite(value) else f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,96 @@
+"""The tables of an audit: a row per head, per layer, per cloud."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from frostline.auditing.at_work import Measured
+from frostline.auditing.weights import Weights
+
+SCALE_FREE = (
+    "logit_rank",
+    "logit_stable_rank",
+    "value_rank",
+    "value_stable_rank",
+    "gap",
+    "symmetric_share",
+    "asymmetry",
+    "non_normality",
+)
+
+
+def heads_table(spectra: Weights, measured: Measured | None) -> pa.Table:
+    layers, heads = spectra.each("beta").shape
+    lead = np.array([[spectra.eigenvalues(i, j)[0] for j in range(heads)] for i in range(layers)])
+    lead_V = np.stack([layer.value_eigenvalues[:, 0] for layer in spectra.layers])
+    rate = spectra.each("rate")
+    columns: dict[str, Any] = {
+        "layer": np.repeat(np.arange(layers), heads),
+        "head": np.tile(np.arange(heads), layers),
+        "beta": spectra.each("beta"),
+        "beta_random": spectra.beta_control,
+        "kind": spectra.kinds,
+        "leading_real": lead.real,
+        "leading_imag": np.abs(lead.imag),
+        **{name: spectra.each(name) for name in (*SCALE_FREE, "resolution")},
+        "rate": rate,
+        "layers_for_tenfold": np.log(10) / rate,
+        "value_norm": spectra.each("value_norm"),
+        "value_kind": [kind for layer in spectra.layers for kind in layer.value_kind],
+        "value_leading_real": lead_V.real,
+        "value_leading_imag": np.abs(lead_V.imag),
+    }
+    if measured is not None:
+        for name in ("kappa", "perplexity", "fidelity_full", "fidelity_argmax"):
+            columns[name] = getattr(measured.clouds, name).mean(0)
+    return _table(columns)
+
+
+def layers_table(spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured]) -> pa.Table:
+    beta = spectra.each("beta")
+    columns: dict[str, Any] = {
+        "layer": np.arange(len(beta)),
+        "beta_median": np.median(beta, axis=1),
+        "beta_max": beta.max(1),
+        "rotating_heads": [sum(kind in ("rotation", "mixed") for kind in layer.kind) for layer in spectra.layers],
+        "symmetry_score": spectra.score,
+        "value_path_rank": spectra.path_rank,
+        "value_path_rank_random": np.full(len(beta), np.median(spectra.path_control)),
+    }
+    if measured is not None:
+        names = ("step", "before", "observed", "expected_full", "expected_argmax", "layer_fidelity_full")
+        for name in (*names, "layer_fidelity_argmax", "travelled", "to_previous", "to_limit", "settled"):
+            columns[name] = getattr(measured.clouds, name).mean(0)
+        for control, other in controls.items():
+            for name in ("observed", "layer_fidelity_argmax", "travelled", "to_previous"):
+                columns[f"{name}, {control}"] = getattr(other.clouds, name).mean(0)
+        if measured.perturbations is not None:
+            columns["cold_growth"] = measured.perturbations.cold.mean(0)
+    return _table(columns)
+
+
+def clouds_table(measured: Measured | None, controls: Mapping[str, Measured]) -> pa.Table:
+    if measured is None:
+        return pa.table({"cloud": pa.array([], pa.int64())})
+    columns: dict[str, Any] = {"cloud": np.arange(measured.clouds.resultant.shape[1])}
+    for name in ("resultant", "cosine", "participation", "clusters", "to_last", "radius"):
+        values = getattr(measured.clouds, name)
+        columns[name] = values.mean(0)
+        if name in ("resultant", "cosine", "participation"):
+            columns[f"{name}_low"], columns[f"{name}_high"] = np.quantile(values, [0.1, 0.9], axis=0)
+        for control, other in controls.items():
+            columns[f"{name}, {control}"] = getattr(other.clouds, name).mean(0)
+    for who, what in (("", measured), *((f", {name}", other) for name, other in controls.items())):
+        if what.line is not None:
+            columns[f"share{who}"] = what.line.share
+            columns[f"share_low{who}"], columns[f"share_high{who}"] = what.line.low, what.line.high
+        if what.perturbations is not None:
+            columns[f"random_change{who}"] = np.median(what.perturbations.random, axis=0)
+            columns[f"worst_change{who}"] = np.median(what.perturbations.worst, axis=0)
+    return _table(columns)
+
+
+def _table(columns: Mapping[str, Any]) -> pa.Table:
+    return pa.table({name: np.asarray(column).reshape(-1) for name, column in columns.items()})

@@ -1,0 +1,40 @@
+"""Texts to audit with: a file of lines, or the sample that ships with frostline."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from frostline.errors import BadText
+
+SAMPLE = "sample"
+LARGEST_FILE = 2**30
+
+
+def sample() -> list[str]:
+    """320 texts of eight domains, written for this purpose."""
+    lines = (files("frostline.auditing") / "sample.tsv").read_text(encoding="utf-8").splitlines()
+    return [line.split("\t")[1] for line in lines]
+
+
+def read_texts(source: str | Path) -> list[str]:
+    """One text per line of a UTF-8 file, or the sample; empty lines are left out."""
+    if str(source) == SAMPLE:
+        return sample()
+    path = Path(source)
+    if not path.is_file():
+        raise BadText(f"there is no file {path}; give a file with one text per line, or: --text sample")
+    if path.stat().st_size > LARGEST_FILE:
+        raise BadText(f"{path} has {path.stat().st_size / 2**30:.1f} GB, more than 1 GB; give a part of it.")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise BadText(f"{path} is not UTF-8 text (byte {error.start}); convert it first.") from None
+    if any("\0" in line for line in lines[:1000]):
+        raise BadText(f"{path} holds zero bytes: it is not a text file.")
+    return checked([line.strip() for line in lines if line.strip()], str(path))
+
+
+def checked(texts: Sequence[str], name: str = "the corpus") -> list[str]:
+    if not texts:
+        raise BadText(f"{name} has no text: every line is empty.")
+    return list(texts)
