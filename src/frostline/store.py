@@ -154,12 +154,12 @@ class Partial:
         shutil.rmtree(final, ignore_errors=True)
         final.mkdir()
         blob = save({name: array.contiguous() for name, array in arrays.items()}, metadata={"format": FORMAT})
-        contents = {ARRAYS: blob, SPEC: tomli_w.dumps(specs.to_table(spec)).encode(), SUMMARY: _json(summary)}
+        contents = {ARRAYS: blob, SPEC: tomli_w.dumps(specs.to_table(spec)).encode(), SUMMARY: as_json(summary)}
         for name, content in contents.items():
             write_atomically(final / name, content)
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
         facts = {"format": FORMAT, "identity": self.identity, "sha256": checksums}
-        write_atomically(final / PROVENANCE, _json(dict(provenance) | facts))
+        write_atomically(final / PROVENANCE, as_json(dict(provenance) | facts))
         return final
 
     def publish(self) -> None:
@@ -349,7 +349,7 @@ def _old(out: Path) -> Path:
     return out.parent / f".{out.name}.old"
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def as_json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 

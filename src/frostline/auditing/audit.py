@@ -1,7 +1,6 @@
 """One encoder, audited: what its weights say, what text adds, what stands out, and how far to believe it."""
 
 import dataclasses
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from frostline.encoders.folding import FoldedLayer, folded
 from frostline.encoders.loading import Encoder, load, need
 from frostline.encoders.proof import Proof, prove
 from frostline.errors import BadText
+from frostline.store import plain
 
 PROOF_TEXTS = 6
 
@@ -67,9 +67,15 @@ class Audit:
 
         return model_card(self)
 
+    def save(self, folder: str | Path) -> Path:
+        """Write the page, the JSON, tables and figures into a folder; the page's path."""
+        from frostline.auditing.saving import save_audit
+
+        return save_audit(self, Path(folder))
+
     def facts(self) -> dict[str, Any]:
         """The same as plain data, for JSON; NaN becomes null."""
-        return _plain(
+        return plain(
             {
                 "sentence": self.sentence,
                 "provenance": dict(self.provenance),
@@ -126,7 +132,7 @@ def audit(
         skipped.append("everything that needs text (clouds, frost line, fidelity, perturbations): give --text")
     found.sort(key=lambda one: -one.effect)
     assumptions = assumptions_of(encoder, layers, spectra, measured)
-    metrics = metrics_of(encoder, spectra, measured, found)
+    metrics = metrics_of(encoder, spectra, measured, controls, found)
     return Audit(
         provenance=_provenance(encoder, tokenized, source if texts is not None else None, seed),
         proof=proof,
@@ -210,15 +216,3 @@ def _unfolded(layers: Sequence[FoldedLayer]) -> list[str]:
         f"{'all layers' if len(numbers) == len(layers) else 'layer ' + ', '.join(map(str, numbers))}: {reason}"
         for reason, numbers in reasons.items()
     ]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -56,7 +56,7 @@ def assumptions_of(
             "tokens fill the sphere", f"many more than d = {d}", f"median {tokens:.0f} in a text", tokens > 10 * d
         ),
         Assumption("small steps", "update well below what goes past it", f"ratio {step:.2f}", step < 0.1),
-        Assumption("no key bias", "|g| well below κ", f"|g|/κ = {biased / kappa:.2f}", biased < 0.1 * kappa),
+        Assumption("no key bias", "|g| well below κ", f"|g|/κ = {biased / kappa:.2f}", bool(biased < 0.1 * kappa)),
         Assumption("tokens on a sphere", "radius 1", f"off by {radius:.1e}", radius < 1e-3),
         Assumption("no feed-forward half", "none", "there is one after every attention half", False),
     ]
@@ -64,7 +64,11 @@ def assumptions_of(
 
 
 def metrics_of(
-    encoder: Encoder, spectra: Weights, measured: Measured | None, found: Sequence[Finding]
+    encoder: Encoder,
+    spectra: Weights,
+    measured: Measured | None,
+    controls: Mapping[str, Measured],
+    found: Sequence[Finding],
 ) -> dict[str, float]:
     beta = spectra.each("beta")
     kinds = spectra.kinds
@@ -86,6 +90,7 @@ def metrics_of(
             "perplexity_median": float(np.median(clouds.perplexity)),
             "fidelity_full_median": float(np.median(clouds.layer_fidelity_full.mean(0))),
             "fidelity_argmax_median": float(np.median(clouds.layer_fidelity_argmax.mean(0))),
+            "fidelity_argmax_random": float(np.median(controls["random weights"].clouds.layer_fidelity_argmax.mean(0))),
             "step_median": float(np.median(clouds.step)),
             "cosine_first": float(clouds.cosine[:, 0].mean()),
             "cosine_last": float(clouds.cosine[:, -1].mean()),
@@ -113,6 +118,6 @@ def sentence_of(encoder: Encoder, spectra: Weights, measured: Measured | None, m
     return (
         f"{frozen} Its heads are {warm} (median κ {metrics['kappa_median']:.0f}; the theory's low temperature needs "
         f"well above {cold:.0f}), and zero temperature predicts its attention updates to a cosine of "
-        f"{metrics['fidelity_argmax_median']:.2f} with the best single token, {metrics['fidelity_full_median']:.2f} "
-        "with the limit for a full sphere."
+        f"{metrics['fidelity_argmax_median']:.2f} (random weights: {metrics['fidelity_argmax_random']:.2f}) with the "
+        f"best single token, {metrics['fidelity_full_median']:.2f} with the limit for a full sphere."
     )

@@ -63,8 +63,8 @@ def write_audit(path: Path, audit: Audit) -> Path:
     return render(
         path,
         "audit.html",
-        title=f"{Path(str(audit.provenance['model'])).name or audit.provenance['model']}: "
-        f"{audit.provenance['family']}, {audit.provenance['layers']} layers, d = {audit.provenance['dimension']}",
+        title=f"{'/'.join(Path(audit.provenance['model']).parts[-2:])}: {audit.provenance['family']}, "
+        f"{audit.provenance['layers']} layers, d = {audit.provenance['dimension']}",
         sentence=audit.sentence,
         findings=audit.findings,
         assumptions=audit.assumptions,

@@ -185,4 +185,4 @@ def _stable_rank(sizes: Float[np.ndarray, "h k"]) -> Float[np.ndarray, " h"]:
 
 def _sorted(values: np.ndarray) -> np.ndarray:
     order = np.lexsort((-values.imag, -values.real), axis=1)
-    return np.asarray(np.take_along_axis(values, order, 1))
+    return np.take_along_axis(values, order, 1).astype(np.complex128)

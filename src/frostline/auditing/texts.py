@@ -34,6 +34,13 @@ def read_texts(source: str | Path) -> list[str]:
     return checked([line.strip() for line in lines if line.strip()], str(path))
 
 
+def some(texts: list[str], most: int | None) -> list[str]:
+    """All texts, or this many of them spread over the whole."""
+    if most is None or most >= len(texts):
+        return texts
+    return [texts[round(number * (len(texts) - 1) / max(1, most - 1))] for number in range(most)]
+
+
 def checked(texts: Sequence[str], name: str = "the corpus") -> list[str]:
     if not texts:
         raise BadText(f"{name} has no text: every line is empty.")

@@ -7,6 +7,7 @@ pytorch .bin, through torch's reader of plain tensors.
 import hashlib
 import json
 import pickle
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ class Encoder:
         return part if layer is None else self.family.layer.format(layer) + part
 
     def has(self, part: str, layer: int | None = None) -> bool:
-        return self._stored(part, layer, ".weight") is not None
+        return self.stored(part, layer, ".weight") is not None
 
     def weight(self, part: str, layer: int | None = None) -> np.ndarray:
         """A weight in float64."""
@@ -122,7 +123,7 @@ class Encoder:
 
     def bias(self, part: str, layer: int | None = None) -> np.ndarray:
         """A bias in float64; zeros where the model has none."""
-        name = self._stored(part, layer, ".bias")
+        name = self.stored(part, layer, ".bias")
         return np.zeros(self.dimension) if name is None else self._read(name)
 
     def shape(self, part: str, layer: int | None = None) -> tuple[int, ...]:
@@ -136,13 +137,13 @@ class Encoder:
         return np.asarray(found)
 
     def _wanted(self, part: str, layer: int | None) -> str:
-        name = self._stored(part, layer, ".weight")
+        name = self.stored(part, layer, ".weight")
         if name is None:
             wanted = f"{self.prefix}{self.path(part, layer)}.weight"
             raise BadModel(f"{self.name}: tensor {wanted} is missing; the weights are truncated or of another model.")
         return name
 
-    def _stored(self, part: str, layer: int | None, end: str) -> str | None:
+    def stored(self, part: str, layer: int | None, end: str) -> str | None:
         start = self.prefix + self.path(part, layer)
         return next((start + e for e in (end, OLD_NAMES[end]) if start + e in self.tensors.names), None)
 
@@ -291,7 +292,9 @@ def _plain(file: Path) -> dict[str, Tensor]:
 
 def _unmapped(file: Path) -> Any:
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise BadModel(_refusal(file, error)) from None
 

@@ -1,0 +1,267 @@
+"""What changed between two checkpoints: weights, temperatures, spectra, leading directions; and whether it is more than
+rounding."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+
+from frostline.auditing.spectra import Factors, HeadSpectra, spectra
+from frostline.encoders.folding import folded
+from frostline.encoders.loading import Encoder, load
+from frostline.errors import BadModel
+from frostline.store import plain
+
+Verdict = Literal["unchanged", "rounding", "changed"]
+CASTS = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134)}
+"""What casting to fewer bits may move an entry by: relative to itself, and at least."""
+LEVELS, STEPS = 256, (127, 7)
+"""How many values 8 bits have; how many steps from zero to the largest entry in 8 and in 4 bits."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One tensor: its verdict, the relative change ‖ΔW‖/‖W‖, and why."""
+
+    verdict: Verdict
+    change: float
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two checkpoints of one architecture.
+
+    layers  one row per layer: verdict ("unchanged", "rounding", "changed"), evidence, change of every kind of matrix
+    heads   one row per head: β before and after, distance of spectra, angle of the leading spaces of A and V
+    """
+
+    base: str
+    tuned: str
+    layers: pa.Table
+    heads: pa.Table
+    sentence: str
+    provenance: Mapping[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        found: dict[str, Any] = plain(
+            {
+                "sentence": self.sentence,
+                "provenance": dict(self.provenance),
+                "layers": self.layers.to_pylist(),
+                "heads": self.heads.to_pylist(),
+            }
+        )
+        return found
+
+
+def diff(
+    base: "str | Path | nn.Module",
+    tuned: "str | Path | nn.Module",
+    *,
+    report: Callable[[str, str, float, float], None] | None = None,
+) -> Comparison:
+    """Compare two checkpoints, layer by layer and head by head."""
+    one, other = load(base), load(tuned)
+    _same_shape(one, other)
+    rows: dict[str, list[Any]] = {}
+    heads: dict[str, list[Any]] = {}
+    for layer in range(one.layers):
+        if report is not None:
+            report("comparing", f"layer {layer}", layer, one.layers)
+        moved = {part: _moved(one, other, part, layer) for part in _parts(one, layer)}
+        verdict = _worst({name: each.verdict for name, each in moved.items()})
+        _add(rows, layer=layer, verdict=verdict, evidence=_evidence(moved, verdict))
+        for name in ("query", "key", "value", "output"):
+            _add(rows, **{name: moved[one.path(getattr(one.family, name), layer)].change})
+        _compare_heads(heads, layer, spectra(Factors.of(folded(one, layer))), spectra(Factors.of(folded(other, layer))))
+    found = pa.table(rows)
+    return Comparison(
+        one.name,
+        other.name,
+        found,
+        pa.table(heads),
+        _sentence(found, heads),
+        {
+            "base": one.name,
+            "base_sha256": one.fingerprint(),
+            "tuned": other.name,
+            "tuned_sha256": other.fingerprint(),
+            "family": one.family.name,
+        },
+    )
+
+
+def _same_shape(one: Encoder, other: Encoder) -> None:
+    for what in ("family", "layers", "dimension", "heads"):
+        a, b = getattr(one, what), getattr(other, what)
+        if a != b:
+            a, b = (x.name if what == "family" else x for x in (a, b))
+            raise BadModel(f"the two models differ in {what}: {a} and {b}; diff compares checkpoints of one model.")
+
+
+def _parts(encoder: Encoder, layer: int) -> list[str]:
+    """Modules of this layer that hold weights, attention and all else."""
+    start = encoder.prefix + encoder.family.layer.format(layer)
+    ends = (".weight", ".bias", ".gamma", ".beta")
+    names = {
+        name.removeprefix(encoder.prefix).rsplit(".", 1)[0]
+        for name in encoder.tensors.names
+        if name.startswith(start) and name.endswith(ends)
+    }
+    return sorted(names)
+
+
+def _moved(one: Encoder, other: Encoder, part: str, layer: int) -> Moved:
+    """The whole of a module: its weight and its bias."""
+    found = []
+    for end in ("weight", "bias"):
+        names = [encoder.stored(part, None, "." + end) for encoder in (one, other)]
+        if names[0] is None and names[1] is None:
+            continue
+        if names[0] is None or names[1] is None:
+            missing = one.name if names[0] is None else other.name
+            raise BadModel(f"{part}.{end} is missing in {missing}; the two are not checkpoints of one model.")
+        found.append(compare(one.tensors[names[0]], other.tensors[names[1]], f"{part}.{end}"))
+    verdict = _worst({str(number): each.verdict for number, each in enumerate(found)})
+    return Moved(verdict, found[0].change, next(each.why for each in found if each.verdict == verdict))
+
+
+def compare(base: Tensor, tuned: Tensor, name: str = "tensor") -> Moved:
+    """One tensor against another: equal, equal up to a cast or a quantisation, or changed."""
+    if base.shape != tuned.shape:
+        raise BadModel(
+            f"{name} has shape {tuple(base.shape)} and {tuple(tuned.shape)}; the two differ in more than values."
+        )
+    a, b = base.to("cpu", torch.float64), tuned.to("cpu", torch.float64)
+    for which, values in (("base", a), ("tuned", b)):
+        if not torch.isfinite(values).all():
+            raise BadModel(f"{name} of the {which} model has entries that are NaN or infinite.")
+    size = float(a.norm())
+    change = float((b - a).norm()) / size if size > 0 else float((b - a).norm())
+    if torch.equal(a, b):
+        return Moved("unchanged", 0.0, "equal to the last bit")
+    apart = (b - a).abs()
+    for cast, (relative, least) in CASTS.items():
+        if bool((apart <= relative * torch.maximum(a.abs(), b.abs()) + least).all()):
+            return Moved("rounding", change, f"every entry within what a cast to {cast} does")
+    steps = _quantised(a, b, apart)
+    if steps:
+        return Moved("rounding", change, steps)
+    return Moved("changed", change, f"‖ΔW‖/‖W‖ = {change:.2g}, more than rounding")
+
+
+def _quantised(a: Tensor, b: Tensor, apart: Tensor) -> str | None:
+    """Whether one of the two is the other on a grid: few values, or multiples of a step per block."""
+    for grid in (b, a):
+        if grid.ndim != 2 or min(grid.shape) < 2:
+            continue
+        for name, values, off in _blocks(grid, apart):
+            if _few(values, off):
+                return (
+                    f"no more than {LEVELS} different values per {name}, each entry moved by less than their distance"
+                )
+            for steps in STEPS:
+                size = values.abs().amax(1, keepdim=True) / steps
+                places = values / size.clamp_min(1e-300)
+                if bool(((places - places.round()).abs() <= 0.1).all() and (off <= 0.6 * size).all()):
+                    return f"multiples of 1/{steps} of the largest entry per {name}, each moved by half a step at most"
+    return None
+
+
+def _blocks(grid: Tensor, apart: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """The ways quantisers divide a matrix, each as rows."""
+    yield "tensor", grid.reshape(1, -1), apart.reshape(1, -1)
+    yield "row", grid, apart
+    yield "column", grid.T, apart.T
+    for size in (128, 64, 32):
+        if grid.shape[1] % size == 0 and grid.shape[1] > size:
+            yield f"block of {size}", grid.reshape(-1, size), apart.reshape(-1, size)
+
+
+def _few(values: Tensor, off: Tensor) -> bool:
+    for row, moved in zip(values, off, strict=True):
+        levels = torch.unique(row)
+        if len(levels) > LEVELS or 4 * len(levels) > len(row) or bool(moved.max() > 1.01 * levels.diff().max()):
+            return False
+    return True
+
+
+def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
+    order: tuple[Verdict, ...] = ("unchanged", "rounding", "changed")
+    return max(verdicts.values(), key=order.index, default="unchanged")
+
+
+def _evidence(moved: Mapping[str, Moved], verdict: Verdict) -> str:
+    if verdict == "unchanged":
+        return f"all {len(moved)} modules equal to the last bit"
+    those = {name: each for name, each in moved.items() if each.verdict == verdict}
+    name, most = max(those.items(), key=lambda item: item[1].change)
+    return f"{len(those)} of {len(moved)} modules, most in {name}: {most.why}"
+
+
+def _compare_heads(table: dict[str, list[Any]], layer: int, before: HeadSpectra, after: HeadSpectra) -> None:
+    for head in range(len(before.beta)):
+        unit = max(float(before.value_norm[head]), 1e-300)
+        _add(
+            table,
+            layer=layer,
+            head=head,
+            beta_base=float(before.beta[head]),
+            beta_tuned=float(after.beta[head]),
+            beta_ratio=float(after.beta[head] / before.beta[head]),
+            kind_base=before.kind[head],
+            kind_tuned=after.kind[head],
+            spectrum_A=_apart(before.eigenvalues[head], after.eigenvalues[head]),
+            spectrum_V=_apart(before.value_eigenvalues[head], after.value_eigenvalues[head]) / unit,
+            angle_A=_angle(before.leading[head], after.leading[head]),
+            angle_V=_angle(before.terminal[head], after.terminal[head]),
+        )
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    """Root mean square distance between two spectra, eigenvalues paired as well as can be."""
+    cost = np.abs(one[:, None] - other[None]) ** 2
+    return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
+
+
+def _angle(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest principal angle between two spaces; a right one when their dimensions differ."""
+    if one.shape[1] != other.shape[1]:
+        return float(np.pi / 2)
+    if not one.shape[1]:
+        return 0.0
+    # From the sine: the cosine of a small angle has lost it.
+    sines = np.linalg.svd(other - one @ (one.T @ other), compute_uv=False)
+    return float(np.arcsin(np.clip(sines.max(), 0, 1)))
+
+
+def _add(table: dict[str, list[Any]], **values: Any) -> None:
+    for name, value in values.items():
+        table.setdefault(name, []).append(value)
+
+
+def _sentence(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
+    verdicts = layers["verdict"].to_pylist()
+    changed = [str(number) for number, verdict in enumerate(verdicts) if verdict == "changed"]
+    ratio = np.array(heads["beta_ratio"])
+    if set(verdicts) == {"unchanged"}:
+        return "Nothing changed."
+    if not changed:
+        return (
+            f"Only rounding: {verdicts.count('rounding')} of {len(verdicts)} layers differ by what a cast or a "
+            "quantisation does."
+        )
+    kinds = sum(a != b for a, b in zip(heads["kind_base"], heads["kind_tuned"], strict=True))
+    return (
+        f"Changed in {len(changed)} of {len(verdicts)} layers ({', '.join(changed)}): β by a factor "
+        f"{ratio.min():.2f} to {ratio.max():.2f} (median {np.median(ratio):.2f}), {kinds} of {len(ratio)} heads lead "
+        f"in another way, A's leading direction turns by {np.degrees(np.median(heads['angle_A'])):.0f}° in the "
+        "median."
+    )

@@ -1,0 +1,36 @@
+"""Limits that an audit must keep, from a TOML file, for use in CI."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from frostline.errors import BadParameter
+
+
+def read_thresholds(path: Path, metrics: Mapping[str, float] | None = None) -> dict[str, dict[str, float]]:
+    """A table per number, each with ``min``, ``max`` or both; with ``metrics`` their names are checked too."""
+    try:
+        found = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadParameter(f"{path}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadParameter(f"{path} is not TOML ({error}).") from None
+    for name, limits in found.items():
+        fine = isinstance(limits, dict) and limits and set(limits) <= {"min", "max"}
+        if not fine or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in limits.values()):
+            raise BadParameter(f"{path}: [{name}] needs min = NUMBER or max = NUMBER, and nothing else.")
+        if metrics is not None and name not in metrics:
+            raise BadParameter(f"{path}: this audit has no number {name!r}; it has: {', '.join(metrics)}.")
+    return found
+
+
+def broken(thresholds: Mapping[str, Mapping[str, float]], metrics: Mapping[str, float]) -> list[str]:
+    """A sentence for every limit that is not kept; a number that is not known keeps none."""
+    found = []
+    for name, limits in thresholds.items():
+        value = metrics[name]
+        if "min" in limits and not value >= limits["min"]:
+            found.append(f"{name} is {value:.4g}, below {limits['min']:g}")
+        if "max" in limits and not value <= limits["max"]:
+            found.append(f"{name} is {value:.4g}, above {limits['max']:g}")
+    return found

@@ -1,0 +1,68 @@
+"""frostline audit: what the theory says about a real encoder."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+
+def audit(
+    model: Annotated[str, typer.Argument(help="A model's folder, or its id on the model hub.", metavar="MODEL")],
+    text: Annotated[
+        str | None, typer.Option(help="A file with one text per line; or: sample, the texts that ship with frostline.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the page, tables and figures.")] = Path("audit"),
+    thresholds: Annotated[
+        Path | None, typer.Option(help="A TOML file of limits, [NUMBER] min = … max = …; exit 1 when one is broken.")
+    ] = None,
+    perturbations: Annotated[
+        bool, typer.Option(help="With text: follow small changes of the input through the layers.")
+    ] = True,
+    max_texts: Annotated[int | None, typer.Option(min=1, help="Use no more than this many texts, spread out.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of controls and resampling.")] = 0,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Audit an encoder: temperatures, spectra, frost line, fidelity; one HTML page.
+
+    From the weights alone, or with --text also at work. Every audit proves that the matrices it speaks of reproduce
+    the model's own logits and outputs, and stands beside random weights and shuffled tokens as controls.
+
+    Example: frostline audit path/to/all-MiniLM-L6-v2 --text sample --out audit
+    """
+    from frostline.auditing.saving import check_folder
+    from frostline.auditing.texts import read_texts, some
+    from frostline.auditing.thresholds import broken, read_thresholds
+    from frostline.cli.progress import shares
+
+    check_folder(out)
+    if thresholds is not None:
+        read_thresholds(thresholds)
+    texts = None if text is None else some(read_texts(text), max_texts)
+    with shares("auditing", shown=not quiet) as report:
+        from frostline.auditing.audit import audit as run
+        from frostline.auditing.saving import save_audit
+
+        found = run(model, texts, perturbations=perturbations, seed=seed, source=text or "", report=report)
+        if report is not None:
+            report("page", "drawing", 1, 1)
+        page = save_audit(found, out)
+    limits = [] if thresholds is None else broken(read_thresholds(thresholds, found.metrics), found.metrics)
+    if json:
+        options.print_json(found.facts() | {"page": str(page), "broken_thresholds": limits})
+    else:
+        options.say(found.sentence, hang=0)
+        options.say(f"Extraction: {found.proof.describe()}.")
+        for one in found.findings[:8]:
+            options.say(f"FOUND  {one.kind}, {one.where}: {one.evidence} ({one.control}).", hang=7)
+        if len(found.findings) > 8:
+            options.say(f"       and {len(found.findings) - 8} more on the page.")
+        for reason in found.skipped:
+            options.say(f"Not looked at: {reason}.")
+        for sentence in limits:
+            options.say(f"BROKEN {sentence}.", hang=7)
+        options.say(f"Written: {page}")
+    if limits:
+        raise typer.Exit(1)
