@@ -42,7 +42,7 @@ def test_tokens_go_to_the_predicted_limit(exact):
     """Zero temperature predicts the updates (cosine 0.99), and the last cloud is at the limit of the first layer."""
     model, layers, clouds = exact
     assert clouds.layer_fidelity_full.min() > 0.99
-    table = model.embeddings.word_embeddings.weight.double().numpy()
+    table = model.embeddings.word_embeddings.weight.detach().double().numpy()
     u, _ = layers[0].norm.on_sphere(np.sqrt(4) * table / np.linalg.norm(table, axis=1, keepdims=True))
     limit, _ = Glass(layers[0]).cold_limit(u, most=400)
     lead = planted.zero_mean_basis(4)[:, 0]

@@ -42,13 +42,13 @@ def from_weights(weights: Weights) -> list[Finding]:
     found = [*_bottlenecks(weights), *_cold_heads(weights)]
     share = weights.each("symmetric_share")
     reference = weights.reference("symmetric_share")
-    for layer, head in np.argwhere(share > SYMMETRIC):
+    for layer, head in np.argwhere(share > SYMMETRIC).tolist():
         found.append(
             Finding(
                 "symmetric head",
                 _where(layer, head),
-                int(layer),
-                int(head),
+                layer,
+                head,
                 float(2 * share[layer, head] - 1),
                 f"{100 * share[layer, head]:.0f} % of ‖VBᵀ‖² is symmetric",
                 f"random weights: {100 * reference.low:.0f} to {100 * reference.high:.0f} %",
@@ -63,14 +63,14 @@ def _bottlenecks(weights: Weights) -> list[Finding]:
     advice = "What the lost directions carried cannot pass here; look here first when information is missing."
     ranks, control = weights.each("value_rank"), weights.control.value_rank
     middle, spread = float(np.median(control)), float(control.std())
-    for layer, head in np.argwhere(ranks < min(LOST_RANK * middle, middle - DEVIATIONS * spread)):
+    for layer, head in np.argwhere(ranks < min(LOST_RANK * middle, middle - DEVIATIONS * spread)).tolist():
         rank = float(ranks[layer, head])
         found.append(
             Finding(
                 "value bottleneck",
                 _where(layer, head),
-                int(layer),
-                int(head),
+                layer,
+                head,
                 1 - rank / middle,
                 f"effective rank of V {rank:.1f} in a head of size {weights.layers[0].eigenvalues.shape[1]}",
                 f"random weights of the same shape: {middle:.1f} ± {spread:.1f}",
@@ -78,13 +78,13 @@ def _bottlenecks(weights: Weights) -> list[Finding]:
             )
         )
     middle, spread = float(np.median(weights.path_control)), float(weights.path_control.std())
-    for layer in np.flatnonzero(weights.path_rank < min(LOST_RANK * middle, middle - DEVIATIONS * spread)):
+    for layer in np.flatnonzero(weights.path_rank < min(LOST_RANK * middle, middle - DEVIATIONS * spread)).tolist():
         rank = float(weights.path_rank[layer])
         found.append(
             Finding(
                 "value bottleneck",
                 f"layer {layer}",
-                int(layer),
+                layer,
                 None,
                 1 - rank / middle,
                 f"effective rank of the whole value path {rank:.0f}",
@@ -99,14 +99,14 @@ def _cold_heads(weights: Weights) -> list[Finding]:
     beta = weights.each("beta")
     usual = float(np.median(beta))
     found = []
-    for layer, head in np.argwhere((beta > COLDER * usual) & (beta > 1.5 * weights.beta_control)):
+    for layer, head in np.argwhere((beta > COLDER * usual) & (beta > 1.5 * weights.beta_control)).tolist():
         value, expected = float(beta[layer, head]), float(weights.beta_control[layer, head])
         found.append(
             Finding(
                 "cold head",
                 _where(layer, head),
-                int(layer),
-                int(head),
+                layer,
+                head,
                 1 - usual / value,
                 f"β = {value:.0f}, {value / usual:.1f} times the median head ({usual:.0f})",
                 f"random factors of the same norms: {expected:.0f}",
@@ -135,13 +135,13 @@ def from_text(clouds: Clouds, control: Clouds, line: FrostLine | None, control_l
                 )
             )
     fidelity, random = clouds.fidelity_argmax.mean(0), control.fidelity_argmax.mean(0)
-    for layer, head in np.argwhere((fidelity > FAITHFUL) & (fidelity > random.max() + 0.1)):
+    for layer, head in np.argwhere((fidelity > FAITHFUL) & (fidelity > random.max() + 0.1)).tolist():
         found.append(
             Finding(
                 "zero-temperature head",
                 _where(layer, head),
-                int(layer),
-                int(head),
+                layer,
+                head,
                 float(fidelity[layer, head]),
                 f"its update is that of the best single token: cosine {fidelity[layer, head]:.2f}",
                 f"random weights: at most {random.max():.2f}",

@@ -152,7 +152,7 @@ def _leading(
     basis = np.linalg.qr(output @ np.concatenate([right[:, inside].real, right[:, inside].imag], 1))[0]
     count = int(inside.sum())
     turning = np.abs(values.imag[inside]) > error[inside]
-    if moved[inside].max() >= DEFECTIVE:
+    if count > 1 and moved[inside].max() >= DEFECTIVE:
         kind = "defective"
     elif turning.any():
         kind = "rotation" if turning.all() and count == 2 else "mixed"

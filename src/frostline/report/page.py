@@ -71,7 +71,7 @@ def maths(text: str) -> Markup:
     found = str(Markup.escape(text))
     found = re.sub(r"\^\{([^}]*)\}", lambda match: f"<sup>{match[1]}</sup>", found)
     found = re.sub(r"\^([−-]?[0-9.]+(?:/[0-9]+)?)", r"<sup>\1</sup>", found)
-    found = re.sub(r"(?<=[\w♯ρℓθ̃])_([A-Za-zβτ])(?![a-z])", r"<sub>\1</sub>", found)
+    found = re.sub(r"(?<=[\w♯ρℓθ̃*])_([A-Za-zβτ])(?![a-z])", r"<sub>\1</sub>", found)
     return Markup(found)
 
 
