@@ -35,6 +35,8 @@ _HOMES = {
     "sliced": "frostline.transport.sliced",
     "distance_curve": "frostline.analysis.curves",
     "load_run": "frostline.store",
+    "audit": "frostline.auditing.audit",
+    "diff": "frostline.auditing.comparing",
 }
 _MODULES = {
     "sample": "frostline.sample",
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from frostline.analysis.phases import phases
     from frostline.analysis.stability import stability
     from frostline.attention import Attention, Factored
+    from frostline.auditing.audit import audit
+    from frostline.auditing.comparing import diff
     from frostline.dynamics.mean_map import mean_map
     from frostline.dynamics.simulation import Trajectory, simulate
     from frostline.dynamics.steppers import RK4, Adaptive, Euler

@@ -4,7 +4,7 @@ import base64
 import html
 import io
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -176,7 +176,7 @@ def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
     write_svg(figure, stem.with_suffix(".svg"))
 
 
-def write_svg(figure: Figure, target: "Path | IO[str]") -> None:
+def write_svg(figure: Figure, target: Path | io.StringIO) -> None:
     """The figure as SVG, the same bytes every time."""
     with matplotlib.rc_context({"svg.hashsalt": "frostline"}):
         figure.savefig(target, format="svg", dpi=150, metadata={"Date": None, "Creator": None})

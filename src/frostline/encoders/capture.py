@@ -16,6 +16,7 @@ from frostline.errors import BadModel, BadText
 
 Model: TypeAlias = Any
 """A transformers model: their own types are wider than what is used here."""
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 BATCH_TOKENS = 2048
 """Padded tokens in one forward pass: what bounds memory."""
 
@@ -110,6 +111,11 @@ def _quiet(transformers: Any) -> Iterator[None]:
 def open_tokenizer(encoder: Encoder) -> Any:
     """The tokenizer in the model's folder."""
     transformers = need("transformers")
+    if encoder.folder is None or not any((encoder.folder / name).is_file() for name in TOKENIZER_FILES):
+        raise BadText(
+            f"{encoder.name} has no tokenizer that can be read (none of {', '.join(TOKENIZER_FILES)}); without one "
+            "only weights can be audited."
+        )
     try:
         with _quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(

@@ -1,0 +1,115 @@
+"""Two checkpoints: a planted change is found where it is, a cast or a quantisation is not called one."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import frostline as fl
+from frostline.auditing.comparing import compare, diff
+from tests.encoders import tiny
+
+
+def verdicts(one, other):
+    return diff(one, other).layers["verdict"].to_pylist()
+
+
+def test_the_same_twice():
+    found = diff(tiny.model("BERT"), tiny.model("BERT"))
+    assert set(found.layers["verdict"].to_pylist()) == {"unchanged"} and found.sentence == "Nothing changed."
+    assert max(found.heads["angle_A"].to_pylist()) < 1e-6 and set(found.heads["beta_ratio"].to_pylist()) == {1.0}
+
+
+@pytest.mark.parametrize("part", ["attention.self.query", "attention.output.dense", "intermediate.dense"])
+def test_a_planted_change_of_one_layer_is_found_there(part):
+    tuned = tiny.model("BERT")
+    with torch.no_grad():
+        weight = tuned.encoder.layer[1].get_submodule(part).weight
+        weight += 0.01 * weight.std() * torch.randn_like(weight)
+    found = diff(tiny.model("BERT"), tuned)
+    assert found.layers["verdict"].to_pylist() == ["unchanged", "changed", "unchanged"]
+    assert part in found.layers["evidence"].to_pylist()[1] and "(1)" in found.sentence
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_cast_copy_is_rounding(dtype):
+    cast = tiny.model("BERT").to(dtype)
+    assert verdicts(tiny.model("BERT"), cast) == ["rounding"] * 3 == verdicts(cast, tiny.model("BERT"))
+    assert "float16" in diff(tiny.model("BERT"), cast).layers["evidence"].to_pylist()[0]
+
+
+def steps(weight, size, most):
+    return (weight / size).round().clamp(-most, most) * size
+
+
+def by_rows(weight):
+    return steps(weight, weight.abs().amax(1, keepdim=True) / 127, 127)
+
+
+def as_a_whole(weight):
+    return steps(weight, weight.abs().max() / 127, 127)
+
+
+def affine(weight):
+    """As torch's dynamic quantisation: 256 values from the smallest to the largest, zero among them."""
+    size = (weight.max() - weight.min()) / 255
+    return (weight / size).round() * size
+
+
+def four_bits_in_blocks(weight):
+    blocks = weight.reshape(-1, 32)
+    return steps(blocks, blocks.abs().amax(1, keepdim=True) / 7, 7).reshape(weight.shape)
+
+
+def in_half(weight):
+    """Eight bits, stored as float16."""
+    return by_rows(weight).half().float()
+
+
+@pytest.mark.parametrize("quantised", [by_rows, as_a_whole, affine, four_bits_in_blocks, in_half])
+@given(seed=st.integers(0, 1000))
+def test_quantised_copies_are_rounding(quantised, seed):
+    weight = 0.05 * torch.randn(64, 96, generator=torch.Generator().manual_seed(seed))
+    found = compare(weight, quantised(weight))
+    assert found.verdict == "rounding", found
+
+
+@given(seed=st.integers(0, 1000), size=st.floats(1e-5, 1.0))
+def test_fine_tuning_is_not_rounding(seed, size):
+    """A change of any size that does not follow the entries."""
+    draw = torch.Generator().manual_seed(seed)
+    weight = torch.randn(64, 96, generator=draw)
+    moved = weight + size * torch.randn(64, 96, generator=draw)
+    assert compare(weight, moved).verdict == "changed"
+    assert compare(by_rows(weight), by_rows(weight) + size * torch.randn(64, 96, generator=draw)).verdict == "changed"
+
+
+def test_one_entry_is_enough():
+    weight = torch.randn(64, 96)
+    moved = weight.clone()
+    moved[3, 5] += 0.1
+    assert compare(weight, moved).verdict == "changed"
+
+
+def test_models_that_cannot_be_compared():
+    with pytest.raises(fl.errors.BadModel, match="differ in family: BERT and RoBERTa"):
+        diff(tiny.model("BERT"), tiny.model("RoBERTa"))
+    with pytest.raises(fl.errors.BadModel, match="these are different models"):
+        compare(torch.ones(2, 3), torch.ones(3, 2))
+    with pytest.raises(fl.errors.BadModel, match="of the tuned model has entries that are NaN"):
+        compare(torch.ones(2, 3), torch.full((2, 3), torch.nan))
+
+
+def test_angles_and_spectra_follow_a_rotation_of_the_values():
+    """Turning all of V's output turns A's leading direction; β stays."""
+    tuned = tiny.model("BERT")
+    with torch.no_grad():
+        dense = tuned.encoder.layer[0].attention.output.dense.weight
+        turn = torch.linalg.qr(torch.randn(32, 32, generator=torch.Generator().manual_seed(1)))[0]
+        dense.copy_(turn @ dense)
+    found = diff(tiny.model("BERT"), tuned)
+    first = [row for row in found.heads.to_pylist() if row["layer"] == 0]
+    assert np.allclose([row["beta_ratio"] for row in first], 1)
+    assert np.median([row["angle_A"] for row in first]) > 0.3
+    assert max(row["angle_A"] for row in found.heads.to_pylist() if row["layer"] > 0) < 1e-6
