@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from frostline.cli import main
 
-COMMANDS = [[], ["theory"], ["simulate"], ["reproduce"], ["audit"]]
+COMMANDS = [[], ["theory"], ["simulate"], ["reproduce"], ["audit"], ["diff"]]
 
 
 def reference() -> str:

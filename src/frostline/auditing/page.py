@@ -75,9 +75,9 @@ def write_audit(path: Path, audit: Audit) -> Path:
             _facts("Where this comes from", audit.provenance),
             _facts("Single numbers, as --thresholds reads them", audit.metrics),
             _references(audit),
-            _rows("Heads", audit.heads, MEANINGS),
-            _rows("Layers", audit.layers, ""),
-            *([_rows("Clouds", audit.clouds, "")] if len(audit.clouds) else []),
+            rows_of("Heads", audit.heads, MEANINGS),
+            rows_of("Layers", audit.layers, ""),
+            *([rows_of("Clouds", audit.clouds, "")] if len(audit.clouds) else []),
         ],
     )
 
@@ -102,7 +102,7 @@ def model_card(audit: Audit) -> str:
         "",
         "| number | value |",
         "|---|---|",
-        *(f"| {name} | {_number(value)} |" for name, value in audit.metrics.items()),
+        *(f"| {name} | {number(value)} |" for name, value in audit.metrics.items()),
         "",
         "Findings:" if audit.findings else "Findings: none.",
         *(f"- {one.kind}, {one.where}: {one.evidence} (control: {one.control})" for one in audit.findings[:10]),
@@ -130,7 +130,7 @@ def _facts(title: str, facts: Any) -> dict[str, Any]:
         "title": title,
         "reading": "",
         "columns": ["", ""],
-        "rows": [[name, _number(value)] for name, value in facts.items()],
+        "rows": [[name, number(value)] for name, value in facts.items()],
     }
 
 
@@ -140,7 +140,7 @@ def _references(audit: Audit) -> dict[str, Any]:
         values = audit.heads[name].to_numpy()
         known = values[np.isfinite(values)]
         found = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else np.full(3, np.nan)
-        rows.append([name, *map(_number, found), *map(_number, (reference.low, reference.median, reference.high))])
+        rows.append([name, *map(number, found), *map(number, (reference.low, reference.median, reference.high))])
     return {
         "title": "Reference ranges: heads of this model against random weights of the same shape",
         "reading": "For each number the 5 %, 50 % and 95 % quantile over the heads, here and for random weights.",
@@ -149,12 +149,12 @@ def _references(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _rows(title: str, table: pa.Table, reading: str) -> dict[str, Any]:
-    rows = [[_number(value) for value in row.values()] for row in table.to_pylist()]
+def rows_of(title: str, table: pa.Table, reading: str) -> dict[str, Any]:
+    rows = [[number(value) for value in row.values()] for row in table.to_pylist()]
     return {"title": title, "reading": reading, "columns": table.column_names, "rows": rows}
 
 
-def _number(value: Any) -> str:
+def number(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return "–" if not np.isfinite(value) else f"{value:.4g}"
     return str(value)

@@ -15,12 +15,12 @@ from frostline.store import as_json, write_atomically
 PAGE, FACTS, CARD = "index.html", "audit.json", "model_card.md"
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse, before any work is done, a place where an audit cannot go."""
+def check_folder(folder: Path, known_by: str = FACTS, what: str = "an audit") -> None:
+    """Refuse, before any work is done, a place where this cannot go."""
     if folder.exists() and not folder.is_dir():
         raise BadParameter(f"{folder} is a file; --out names a folder.")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / FACTS).exists():
-        raise BadParameter(f"{folder} holds other things than an audit; give an empty or a new folder.")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / known_by).exists():
+        raise BadParameter(f"{folder} holds other things than {what}; give an empty or a new folder.")
 
 
 def save_audit(audit: Audit, folder: Path) -> Path:

@@ -3,6 +3,7 @@
 import typer
 
 from frostline.cli.audit import audit
+from frostline.cli.diff import diff
 from frostline.cli.failing import with_sentences
 from frostline.cli.reproduce import reproduce
 from frostline.cli.simulate import simulate
@@ -17,7 +18,7 @@ main = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (theory, simulate, reproduce, audit):
+for command in (theory, simulate, reproduce, audit, diff):
     main.command(command.__name__)(with_sentences(command))
 
 

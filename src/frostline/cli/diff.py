@@ -1,0 +1,49 @@
+"""frostline diff: what changed between two checkpoints."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+
+def diff(
+    base: Annotated[str, typer.Argument(help="The first model: a folder, or an id on the model hub.", metavar="BASE")],
+    tuned: Annotated[
+        str, typer.Argument(help="The second one; or a folder of checkpoints (subfolders NAME-STEP).", metavar="TUNED")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the page, tables and figures.")] = Path("diff"),
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 when a layer has changed.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare two checkpoints of one encoder, layer by layer and head by head; one HTML page.
+
+    Each layer is unchanged, rounding (a cast or quantised copy) or changed, with the evidence.
+
+    Example: frostline diff path/to/base path/to/tuned --out diff
+    """
+    from frostline.auditing.checkpoints import checkpoints, series
+    from frostline.auditing.comparing import diff as run
+    from frostline.auditing.comparison_page import FACTS, save_comparison
+    from frostline.auditing.saving import check_folder
+    from frostline.cli.progress import shares
+
+    check_folder(out, FACTS, "a comparison")
+    folder = Path(tuned)
+    many = folder.is_dir() and not (folder / "config.json").exists() and bool(checkpoints(folder))
+    with shares("comparing", shown=not quiet) as report:
+        steps = series(base, folder, report=report) if many else None
+        found = steps.last if steps is not None else run(base, tuned, report=report)
+        page = save_comparison(found, out, steps=steps)
+    if json:
+        extra = {} if steps is None else {"steps": steps.layers.to_pylist()}
+        options.print_json(found.facts() | extra | {"page": str(page)})
+    else:
+        options.say(found.sentence, hang=0)
+        for row in found.layers.to_pylist():
+            options.say(f"{row['verdict'].upper():10}layer {row['layer']}: {row['evidence']}.", hang=10)
+        options.say(f"Written: {page}")
+    if check and "changed" in found.layers["verdict"].to_pylist():
+        raise typer.Exit(1)
