@@ -6,7 +6,7 @@ import pytest
 
 from frostline.experiments.catalogue import chosen
 from frostline.experiments.running import reproduce
-from tests.browser.chromium import PATH, needs_chromium
+from tests.browser.chromium import needs_chromium
 
 pytestmark = needs_chromium
 NAMES = ["theorem", "terminal-phase", "stability"]
@@ -15,29 +15,6 @@ NAMES = ["theorem", "terminal-phase", "stability"]
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
     return reproduce(chosen(NAMES, "test"), size="test", out=tmp_path_factory.mktemp("page")).page
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=PATH, args=["--headless", "--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(params=[(1200, "light"), (390, "dark")], ids=["wide", "phone"])
-def page(browser, page_file, request):
-    width, scheme = request.param
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    page.troubles, page.asked = [], []
-    page.on("console", lambda message: page.troubles.append(message.text))
-    page.on("pageerror", lambda error: page.troubles.append(str(error)))
-    page.on("request", lambda request: page.asked.append(request.url))
-    page.goto(page_file.as_uri())
-    yield page
-    page.close()
 
 
 def test_quiet_and_alone(page, page_file):

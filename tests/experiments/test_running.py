@@ -13,7 +13,7 @@ import pytest
 from frostline.errors import BadParameter
 from frostline.experiments import running
 from frostline.experiments.catalogue import chosen
-from frostline.experiments.running import reproduce
+from frostline.experiments.running import reproduce, uninterrupted
 
 FEW = ["zero-temperature-limit", "stability"]
 
@@ -30,7 +30,9 @@ def test_the_files(done):
     assert facts == json.loads(json.dumps(result.facts()))
     assert facts["page"] == str(out / "index.html") and os.path.isabs(facts["page"])
     for row in facts["claims"]:
-        assert set(row) == {"name", "verdict", "why", "measured", "seconds"} and row["verdict"] == "holds"
+        assert (
+            set(row) == {"name", "verdict", "why", "measured", "seconds", "size", "seed"} and row["verdict"] == "holds"
+        )
         folder = out / "claims" / row["name"]
         kept = json.loads((folder / "result.json").read_text())
         assert kept["measured"] == row["measured"]
@@ -147,5 +149,34 @@ def test_killed_and_called_again(tmp_path):
         process.send_signal(signal.SIGKILL)
     assert (out / "claims" / "zero-temperature-limit" / "result.json").exists()
     assert not (out / "claims" / "theorem").exists()
+    # The page was written after the first claim already, and says what is missing.
+    page = (out / "index.html").read_text()
+    assert "One claim of the theory, measured: it holds." in page and "1 more claim was asked for" in page
     rest = subprocess.run([sys.executable, "-c", KILLED, out], capture_output=True, text=True, check=True).stdout
     assert rest.startswith("zero-temperature-limit holds\ntheorem begins") and (out / "index.html").exists()
+
+
+def test_ctrl_c_waits_for_the_page():
+    """However often it is pressed while the page is being written: the page is whole, then the interruption is told."""
+    done = False
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+        done = True
+    assert done and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_where_nothing_is_random_the_seed_does_not_matter(tmp_path):
+    claims = chosen(["metastability"], "test")
+    first = reproduce(claims, size="test", out=tmp_path, seed=0)
+    told = []
+    second = reproduce(claims, size="test", out=tmp_path, seed=5, report=lambda *what: told.append(what[1]))
+    assert second.claims[0]["seconds"] == first.claims[0]["seconds"] and told == ["holds"]
+
+
+def test_results_that_are_not_shown_are_named(tmp_path):
+    reproduce(chosen(["stability"], "test"), size="test", out=tmp_path)
+    (tmp_path / "claims" / "stability" / "figure.png").write_bytes(b"changed")
+    done = reproduce(chosen(["zero-temperature-limit"], "test"), size="test", out=tmp_path)
+    assert done.hidden == ("stability",)
+    assert "<b>Not shown:</b> stability: measured by other code" in done.page.read_text()

@@ -4,6 +4,7 @@ import errno
 import functools
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -15,6 +16,8 @@ def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(*args: Any, **keywords: Any) -> None:
         as_json = bool(keywords.get("json"))
+        # What asks a process to end politely is taken like Ctrl-C: finished work is kept.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             command(*args, **keywords)
         except KeyboardInterrupt:

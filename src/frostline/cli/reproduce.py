@@ -9,9 +9,12 @@ from frostline.cli import options
 
 
 def reproduce(
-    claims: Annotated[list[str] | None, typer.Argument(help="Claims to reproduce; all when none is named.")] = None,
+    claims: Annotated[
+        list[str] | None,
+        typer.Argument(help="Claims to reproduce; when none is named those of the paper, with --full all."),
+    ] = None,
     claim: Annotated[list[str] | None, typer.Option("--claim", help="The same, as an option; may be repeated.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Larger sizes, and all claims: up to 90 minutes.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Larger sizes, and all claims: about half an hour.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the claims and exit.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when a claim fails.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the page, figures and data.")] = Path("reproduction"),
@@ -30,6 +33,7 @@ def reproduce(
     from frostline.experiments.catalogue import CLAIMS, chosen
 
     if list_:
+        chosen([*(claims or []), *(claim or [])], "full")
         _list(list(CLAIMS.values()), json)
         return
     from frostline.cli.progress import shares
@@ -44,6 +48,8 @@ def reproduce(
     else:
         for row in done.claims:
             options.say(f"{row['verdict'].upper():9} {row['title']}: {row['why']}", hang=10)
+        if done.hidden:
+            options.say(f"Not shown: {', '.join(done.hidden)}: measured by other code, or changed since.")
         options.say(f"Written: {done.page}")
     if check and any(row["verdict"] == "fails" for row in done.claims):
         raise typer.Exit(1)
@@ -54,7 +60,13 @@ def _list(claims: list, json: bool) -> None:
         options.print_json(
             {
                 "claims": [
-                    {"name": c.name, "title": c.title, "statement": c.statement, "sizes": list(c.sizes)} for c in claims
+                    {
+                        "name": c.name,
+                        "title": c.title,
+                        "statement": c.statement,
+                        "sizes": [s for s in c.sizes if s != "test"],
+                    }
+                    for c in claims
                 ]
             }
         )

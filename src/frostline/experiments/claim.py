@@ -107,6 +107,7 @@ class Claim:
     seconds                       about how long each size takes on two cores, for the time left
     measure, judge, draw          from settings and seed to evidence; from evidence to a judgement, and to a figure
     beyond                        whether it goes past the paper
+    seeded                        whether anything in it is random
     """
 
     name: str
@@ -120,10 +121,17 @@ class Claim:
     judge: Callable[[Evidence], Judgement]
     draw: Callable[[Evidence], Figure]
     beyond: bool = False
+    seeded: bool = True
 
     def spec(self, size: str, seed: int) -> dict[str, Any]:
         """All that the measurement depends on but the code."""
-        return {"claim": self.name, "size": size, "seed": seed, "settings": asdict(self.sizes[size])}
+        # Where nothing is random another seed asks for the same measurement.
+        return {
+            "claim": self.name,
+            "size": size,
+            "seed": seed if self.seeded else 0,
+            "settings": asdict(self.sizes[size]),
+        }
 
 
 @dataclass(frozen=True)

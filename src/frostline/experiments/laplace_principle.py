@@ -69,7 +69,7 @@ def judge(evidence: Evidence) -> Judgement:
     factors = peak / worst
     checks.append(
         Check(
-            "its largest value along the run (99 % of the mass are below it) against √(log(β+1)/β)",
+            "the error (99 % of the mass are below it), at its largest along the run, against √(log(β+1)/β)",
             f"a power 1 ± 0.25 and a factor between 0.3 and 3, from three β that half the nodes change by at most "
             f"{100 * SETTLED:g} %",
             ("" if power is None else f"power {power}; ")
@@ -151,8 +151,9 @@ CLAIM = Claim(
     "error is O(1/β), with the first-order term of eq. 10. In the worst case it is √(log(β+1)/β), and the "
     "flow, which sharpens the density, gets there.",
     reading="Left: errors at the start for three dimensions, on logarithmic axes; circles fall like 1/β, squares "
-    "(after the first-order correction) like 1/β². Middle: the largest error over the tokens as time goes "
-    "on. Right: its value at the start and its largest value, against the worst case of the theory.",
+    "(after the first-order correction) like 1/β². Middle: the error that 99 % of the mass stay below, "
+    "as time goes on. Right: its value at the start and its largest value along the run, against the worst case of the "
+    "theory, which is nearly a parallel: over these β the logarithm is not seen.",
     assumed="The start is a von Mises–Fisher density (left, in closed form) or weighted nodes of a tilted density "
     "on the circle (middle, right), B = diag(1, .5), V = I.",
     sizes={

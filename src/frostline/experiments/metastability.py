@@ -75,19 +75,19 @@ def judge(evidence: Evidence) -> Judgement:
     checks = [
         Check(
             "a mirror-symmetric start, which has nothing to push it, stays",
-            f"near its limit until t = {evidence.numbers['until']:g} at every β",
-            f"{left} of {int((~push).sum())} left" if reached else "some never got there",
+            f"W₂ does not come back to {LEVEL} until t = {evidence.numbers['until']:g}, at every β",
+            f"{left} of {int((~push).sum())} came back" if reached else "some never got there",
             bool(left == 0 and reached),
         ),
         Check(
-            "an asymmetric start leaves, the later the colder",
-            "it stays for a time that rises with log β",
+            f"an asymmetric start leaves (W₂ is back at {LEVEL}), the later the colder",
+            "after a time that rises with log β",
             "not all left in time" if longer is None else f"{longer} per unit of log β",
             None if longer is None else bool(longer.low > 0),
         ),
         Check(
             "a weaker push delays the end",
-            f"by 1/g_V = {1 / growth:.3g} per unit of log(1/a), ± 15 % (eq. 13)",
+            f"by 1/g_V = {1 / growth:.3g} per unit of log(1/α), ± 15 % (eq. 13)",
             "too few left in time" if delay is None else str(delay),
             None if delay is None else abs(delay.slope * growth - 1) <= 0.15,
         ),
@@ -101,7 +101,7 @@ def judge(evidence: Evidence) -> Judgement:
     long = f"{known_stays.min():.3g} to {known_stays.max():.3g}" if len(known_stays) else "no time that was seen"
     return Judgement(
         f"{left} of {int((~push).sum())} symmetric starts leave before the run ends; asymmetric ones leave after "
-        f"{long} near the limit{why}.",
+        f"{long} below W₂ = {LEVEL}{why}.",
         checks,
     )
 
@@ -126,7 +126,7 @@ def draw(evidence: Evidence) -> Figure:
     right.semilogx(a, t, "o", color=plot.ORANGE, label=f"measured, β = {betas[0]:g}")
     slope = 1 / evidence.numbers["g_V"]
     right.semilogx(a, t[0] + slope * np.log(a[0] / a), ":", color=plot.INK, label=f"slope 1/g_V = {slope:.3g}")
-    right.set(xlabel="asymmetry a of the start", ylabel=f"time at which W₂ is back at {LEVEL}", title="what ends it")
+    right.set(xlabel="asymmetry α of the start", ylabel=f"time at which W₂ is back at {LEVEL}", title="what ends it")
     right.legend(fontsize=8, frameon=False)
     return figure
 
@@ -135,8 +135,8 @@ CLAIM = Claim(
     name="metastability",
     title="Metastability",
     statement="Once near Π♯ρ₀ tokens stay for a long time. The stay is not for ever: where V prefers another "
-    "direction, the asymmetry a of the start grows like e^{g_V t} and ends it, at a time that rises with "
-    "log β and with log(1/a)/g_V.",
+    "direction, the asymmetry α of the start grows like e^{g_V t} and ends it, at a time that rises with "
+    "log β and with log(1/α)/g_V.",
     reading="Left: the same head and temperatures, once from a start with a tilt across the limit (solid), once "
     "from that start and its mirror image together (dotted): without a push nothing happens. Right: the "
     "weaker the tilt, the later the end, at a fixed temperature; the dotted line has the slope of eq. 13 "
@@ -153,4 +153,5 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     draw=draw,
+    seeded=False,
 )

@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,15 +44,20 @@ Report = Callable[[str, str, float, float], None]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out: a row for each claim, and the page that shows it."""
+    """What came out: a row for each claim, the page that shows it, and results of the folder that it does not show."""
 
     claims: tuple[Mapping[str, Any], ...]
     page: Path
+    hidden: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         """As JSON promises it."""
         kept = ("name", "verdict", "why", "measured", "seconds")
-        return {"claims": [{name: row[name] for name in kept} for row in self.claims], "page": str(self.page)}
+        rows = [
+            {**{name: row[name] for name in kept}, "size": row["spec"]["size"], "seed": row["spec"]["seed"]}
+            for row in self.claims
+        ]
+        return {"claims": rows, "page": str(self.page)}
 
 
 def reproduce(
@@ -76,21 +83,45 @@ def reproduce(
                     found = _run(claim, size, seed, out, tick)
                 done += claim.seconds[size]
                 rows.append(found)
+                # After every claim: whatever ends this, what is finished is on the page.
+                with uninterrupted():
+                    page, hidden = _write(out, left=len(claims) - len(rows))
                 if report is not None:
                     report(claim.name, found["verdict"], done, total)
-        finally:
-            page = _write(out, left=len(claims) - len(rows))
-    return Reproduction(tuple(rows), page)
+        except BaseException:
+            if not rows:
+                with uninterrupted():
+                    _write(out, left=len(claims))
+            raise
+    return Reproduction(tuple(rows), page, hidden)
 
 
-def _write(out: Path, left: int) -> Path:
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until this is over; elsewhere than in the main thread signals do not come anyway."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _write(out: Path, left: int) -> tuple[Path, tuple[str, ...]]:
     """The page and the summary of all that is finished in this folder, whichever call did it."""
+    there = [name for name in CLAIMS if (out / "claims" / name).is_dir()]
     kept = [
-        row for name in CLAIMS if (row := _kept(out / "claims" / name)) is not None and row["code"] == code_version()
+        row for name in there if (row := _kept(out / "claims" / name)) is not None and row["code"] == code_version()
     ]
-    page = write_page(out / PAGE, [_shown(row, out) for row in kept], left=left)
+    hidden = tuple(sorted(set(there) - {row["name"] for row in kept}))
+    page = write_page(out / PAGE, [_shown(row, out) for row in kept], left=left, hidden=hidden)
     write_atomically(out / SUMMARY, _json(Reproduction(tuple(kept), page).facts()))
-    return page
+    return page, hidden
 
 
 def _tick(claim: Claim, size: str, done: float, total: float, report: Report | None) -> Callable[[str], None]:
@@ -171,7 +202,8 @@ def _kept(folder: Path) -> Mapping[str, Any] | None:
         same = all(_digest((folder / name).read_bytes()) == digest for name, digest in row["files"].items())
     except (OSError, ValueError):
         return None
-    return row if same and row["name"] == folder.name else None
+    whole = {"name", "code", "spec"} <= set(row)
+    return row if same and whole and row["name"] == folder.name else None
 
 
 def _seal(row: Mapping[str, Any]) -> str:
@@ -204,7 +236,7 @@ def _shown(row: Mapping[str, Any], out: Path) -> dict[str, Any]:
         **row,
         "figure": (folder / "figure.svg").read_text(),
         "frames": json.loads((folder / FRAMES).read_text())["frames"],
-        "command": f"frostline reproduce {row['name']}{full} --seed {spec['seed']}",
+        "command": f"frostline reproduce {row['name']}{full} --seed {spec['seed']} --out {out.name}",
         "folder": f"claims/{row['name']}",
     }
 

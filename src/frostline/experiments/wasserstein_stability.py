@@ -66,7 +66,8 @@ def judge(evidence: Evidence) -> Judgement:
         Check(
             f"W₂(ρ_t, ρ̃_t) ≤ e^{{ℓt}} W₂(ρ₀, ρ̃₀) in {count} problems at {len(TIMES) - 1} times",
             "never exceeded",
-            f"largest ratio {ratio.max():.6f}; the bound is below π in {useful} of {len(ratio)}",
+            f"largest ratio {ratio.max():.6f}; the bound is below π, the largest distance there is, in {useful} of "
+            f"{len(ratio)}",
             bool((ratio <= 1 + 1e-6).all()),
         ),
         Check(
@@ -77,8 +78,9 @@ def judge(evidence: Evidence) -> Judgement:
         ),
     ]
     return Judgement(
-        f"The distance of two clouds never exceeds e^{{ℓt}} times its start in {count} problems, and reaches "
-        f"{100 * late:.3g} % of it where the flow expands everywhere alike.",
+        f"The distance of two clouds never exceeds e^{{ℓt}} times its start in {count} problems (a bound that says "
+        f"something, below π, in {useful} of {len(ratio)} cases), and reaches {100 * late:.3g} % of it where the "
+        "flow expands everywhere alike.",
         checks,
     )
 

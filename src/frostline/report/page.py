@@ -24,21 +24,28 @@ SYMBOLS = {
     "𝒫": "the same projection without going back to the sphere",
     "W, W_p": "Wasserstein distance: how far mass must be moved, in the mean (p = 1) or root mean square (p = 2)",
     "a": "√(log(β+1)/β), the size of the theorem's first term",
+    "α": "asymmetry of a start: mean of x₂ on one side",
+    "p": "the power in W_p; that of the paper's theorem is not known",
     "M, C, c": "the theorem's constants: size, growth of the first term, decay of the second",
     "τ": "each token's own clock: t in units in which zero temperature is linear, e^{τA}",
     "g, g_A": "gap: how far A's leading eigenvalue is ahead, in τ and in t",
     "g_V": "how fast V pulls tokens apart from the limit in the terminal phase",
     "κ, κ*_n": "β|Bᵀx|: how sharply one token looks; the value above which it sees about one of n others",
     "m_β, y*": "the mean a token sees, and the point it would see at zero temperature: Bᵀx/|Bᵀx|",
-    "ℓ": "Lipschitz constant of the flow",
-    "t, n, d, m": "depth as time; number of tokens; dimension of the space; dimension of the leading eigenspace",
+    "ℓ": "the largest rate at which the zero-temperature flow drives two tokens apart",
+    "E, θ": "the leading eigenspace of A, and a token's angle to it",
+    "λ": "an eigenvalue",
+    "ρ̃": "a second distribution of tokens, which ρ is compared with",
+    "s": "spread of a cluster (an angle); in Without symmetry: skewness of A",
+    "t, n, d": "depth as time; number of tokens; dimension of the space",
+    "m": "dimension of the leading eigenspace; in |m − y*|, the mean that a token sees",
 }
 
 
-def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0) -> Path:
+def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0, hidden: Sequence[str] = ()) -> Path:
     """Write the page about these claims: results with ``figure`` (SVG), ``frames``, ``command``, ``folder``.
 
-    ``left`` claims were asked for and are not finished.
+    ``left`` claims were asked for and are not finished; ``hidden`` ones are there but of other code, or damaged.
     """
     verdicts = [claim["verdict"] for claim in claims]
     return render(
@@ -48,6 +55,8 @@ def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0
         headline=_headline(verdicts) if claims else "Nothing is finished yet.",
         symbols=SYMBOLS,
         left=left,
+        hidden=hidden,
+        settings=sorted({f"{claim['spec']['size']} size, seed {claim['spec']['seed']}" for claim in claims}),
         script=Markup((files("frostline.report") / "page.js").read_text()),
     )
 
@@ -99,9 +108,11 @@ def inlined(svg: str, name: str, label: str) -> str:
     """The drawing without its prologue, in colours that follow the page, with a label for those who cannot see it."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    for colour, name in COLOURS.items():
-        body = body.replace(colour, name)
-    # Every figure numbers its parts from one: on the page their names must differ.
+    for colour, variable in COLOURS.items():
+        body = body.replace(colour, variable)
+    # Every figure numbers its parts from one: names nobody refers to go, the others must differ on the page.
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', body))
+    body = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in used else "", body)
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", body)
     # Sized by the page, but never larger than it was drawn.
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
