@@ -19,6 +19,7 @@ from rich.table import Table
 from scipy.integrate import solve_ivp
 
 import frostline as fl
+from benchmarks import audits
 from frostline.transport.atoms import two_atoms as sorted_atoms
 from frostline.transport.exact import exact
 
@@ -180,7 +181,11 @@ def certificate(n: int, d: int) -> dict[str, Any]:
 
 
 def run_all() -> list[dict[str, Any]]:
-    plans: list[Callable[[], dict[str, Any]]] = [
+    plans: list[Callable[[], dict[str, Any] | None]] = [
+        audits.weights_alone,
+        lambda: audits.with_text(1),
+        lambda: audits.with_text(4),
+        audits.comparison,
         *(
             lambda n=n, d=d, t=t: mean_map(n, d, t)
             for n, d in ((1000, 3), (5000, 3), (5000, 64))
@@ -201,7 +206,7 @@ def run_all() -> list[dict[str, Any]]:
         lambda: certificate(100, 3),
         lambda: certificate(2000, 3),
     ]
-    return [plan() for plan in plans]
+    return [row for plan in plans if (row := plan()) is not None]
 
 
 def main() -> None:

@@ -113,6 +113,7 @@ def test_what_is_not_folded_is_said():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_random_weights_hardly_ever_have_a_finding():
     """At most one audit in twenty: of 60 models more than 6 with a finding would be chance in 4 % at that rate."""
     import transformers

@@ -113,3 +113,18 @@ def test_angles_and_spectra_follow_a_rotation_of_the_values():
     assert np.allclose([row["beta_ratio"] for row in first], 1)
     assert np.median([row["angle_A"] for row in first]) > 0.3
     assert max(row["angle_A"] for row in found.heads.to_pylist() if row["layer"] > 0) < 1e-6
+
+
+def test_with_text(tmp_path):
+    """The same model twice is the same at work; a colder copy has a larger κ there."""
+    base = tiny.save(tiny.model("BERT"), tmp_path / "base")
+    colder = tiny.model("BERT")
+    with torch.no_grad():
+        for layer in colder.encoder.layer:
+            layer.attention.self.query.weight *= 2
+            layer.attention.self.query.bias *= 2
+    found = diff(base, colder, texts=tiny.TEXTS)
+    assert found.text["tuned"]["kappa"] > 1.5 * found.text["base"]["kappa"]
+    assert found.layers["kappa_tuned"].to_pylist()[0] == pytest.approx(2 * found.layers["kappa_base"].to_pylist()[0])
+    same = diff(base, base, texts=tiny.TEXTS)
+    assert same.text["base"] == same.text["tuned"]

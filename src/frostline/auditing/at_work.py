@@ -10,7 +10,7 @@ from frostline.auditing.clouds import Clouds, measure
 from frostline.auditing.frost import FrostLine, frost_line
 from frostline.auditing.perturbing import Perturbations, perturb
 from frostline.encoders.capture import Model, Tokenized, open_model
-from frostline.encoders.folding import FoldedLayer, Norm, folded, norm_before
+from frostline.encoders.folding import FoldedLayer, folded, norm_before
 from frostline.encoders.loading import Encoder, load
 
 Report = Callable[[str, str, float, float], None]
@@ -27,41 +27,56 @@ class Measured:
     perturbations: Perturbations | None
 
 
-def at_work(
+def measured_on(
     encoder: Encoder,
     layers: Sequence[FoldedLayer],
     model: Model,
     tokenized: Tokenized,
+    *,
+    perturbations: bool,
+    seed: int,
+    name: str = "text",
+    tell: Report = lambda part, what, done, total: None,
+) -> Measured:
+    """One model on one text."""
+
+    def tick(done: int, of: int) -> None:
+        tell(name, f"text {done} of {of}", done, of)
+
+    last = norm_before(encoder, encoder.layers)
+    clouds = measure(encoder, layers, last, model, tokenized, tick=tick)
+    moved = None
+    if perturbations:
+        tell(name, "perturbations", 1, 1)
+        moved = perturb(layers, last, model, tokenized, seed=seed)
+    return Measured(clouds, frost_line(clouds.to_last, seed=seed), moved)
+
+
+def controls_of(
+    encoder: Encoder,
+    layers: Sequence[FoldedLayer],
+    model: Model,
+    tokenized: Tokenized,
+    *,
     perturbations: bool,
     seed: int,
     tell: Report,
-) -> tuple[Measured, dict[str, Measured]]:
-    last = norm_before(encoder, encoder.layers)
-    random_model = open_model(encoder, random=seed)
-    random_encoder = load(random_model)
-    random_layers = [folded(random_encoder, number) for number in range(encoder.layers)]
-    random_last = norm_before(random_encoder, encoder.layers)
-    few = _some(tokenized, CONTROL_TEXTS)
-
-    def measured(
-        name: str, who: Encoder, what: Sequence[FoldedLayer], end: Norm, run: Model, ids: Tokenized
-    ) -> Measured:
-        clouds = measure(who, what, end, run, ids, tick=lambda done, of: tell(name, f"text {done} of {of}", done, of))
-        moved = None
-        if perturbations and name != "shuffled tokens":
-            tell(name, "perturbations", 1, 1)
-            moved = perturb(what, end, run, ids, seed=seed)
-        return Measured(clouds, frost_line(clouds.to_last, seed=seed), moved)
-
-    found = measured("text", encoder, layers, last, model, tokenized)
-    controls = {
-        "random weights": measured("random weights", random_encoder, random_layers, random_last, random_model, few),
-        "shuffled tokens": measured("shuffled tokens", encoder, layers, last, model, _shuffled(few, seed)),
+) -> dict[str, Measured]:
+    """The same on some of the texts for random weights, and for shuffled tokens."""
+    few = some_of(tokenized, CONTROL_TEXTS)
+    fresh = open_model(encoder, random=seed)
+    other = load(fresh)
+    folds = [folded(other, number) for number in range(encoder.layers)]
+    one, two = "random weights", "shuffled tokens"
+    return {
+        one: measured_on(other, folds, fresh, few, perturbations=perturbations, seed=seed, name=one, tell=tell),
+        two: measured_on(
+            encoder, layers, model, _shuffled(few, seed), perturbations=False, seed=seed, name=two, tell=tell
+        ),
     }
-    return found, controls
 
 
-def _some(tokenized: Tokenized, count: int) -> Tokenized:
+def some_of(tokenized: Tokenized, count: int) -> Tokenized:
     chosen = np.unique(np.linspace(0, len(tokenized.ids) - 1, min(count, len(tokenized.ids))).round().astype(int))
     return dataclasses.replace(tokenized, ids=tuple(tokenized.ids[number] for number in chosen))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from torch import nn
 
 from frostline.auditing import findings as finding_rules
-from frostline.auditing.at_work import Measured, Report, at_work
+from frostline.auditing.at_work import Measured, Report, controls_of, measured_on
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost import FrostLine
 from frostline.auditing.judging import Assumption, assumptions_of, metrics_of, sentence_of
@@ -123,7 +123,9 @@ def audit(
     tokenized: Tokenized | None = None
     if texts is not None:
         tokenized = tokenize(encoder, words, checked(texts))
-        measured, controls = at_work(encoder, layers, live, tokenized, perturbations, seed, tell)
+        options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell}
+        measured = measured_on(encoder, layers, live, tokenized, **options)
+        controls = controls_of(encoder, layers, live, tokenized, **options)
         random = controls["random weights"]
         found += finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
         if measured.perturbations is not None and random.perturbations is not None:

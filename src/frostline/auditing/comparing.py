@@ -1,7 +1,7 @@
 """What changed between two checkpoints: weights, temperatures, spectra, leading directions; and whether it is more than
 rounding."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +12,13 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
+from frostline.auditing.at_work import CONTROL_TEXTS, measured_on, some_of
 from frostline.auditing.spectra import Factors, HeadSpectra, spectra
+from frostline.auditing.texts import checked
+from frostline.encoders.capture import open_model, open_tokenizer, tokenize
 from frostline.encoders.folding import folded
 from frostline.encoders.loading import Encoder, load
+from frostline.encoders.proof import prove
 from frostline.errors import BadModel
 from frostline.store import plain
 
@@ -50,6 +54,8 @@ class Comparison:
     heads: pa.Table
     sentence: str
     provenance: Mapping[str, Any]
+    text: Mapping[str, Any] | None = None
+    """With text: frost line and median fidelity of each model, and what the difference is."""
 
     def facts(self) -> dict[str, Any]:
         found: dict[str, Any] = plain(
@@ -58,6 +64,7 @@ class Comparison:
                 "provenance": dict(self.provenance),
                 "layers": self.layers.to_pylist(),
                 "heads": self.heads.to_pylist(),
+                "text": self.text,
             }
         )
         return found
@@ -67,9 +74,15 @@ def diff(
     base: "str | Path | nn.Module",
     tuned: "str | Path | nn.Module",
     *,
+    texts: Sequence[str] | None = None,
+    tokenizer: Any = None,
+    seed: int = 0,
     report: Callable[[str, str, float, float], None] | None = None,
 ) -> Comparison:
-    """Compare two checkpoints, layer by layer and head by head."""
+    """Compare two checkpoints, layer by layer and head by head; with ``texts`` also at work.
+
+    ``tokenizer``: needed with texts when the first model is a live one; both models see the same tokens.
+    """
     one, other = load(base), load(tuned)
     _same_shape(one, other)
     rows: dict[str, list[Any]] = {}
@@ -83,6 +96,9 @@ def diff(
         for name in ("query", "key", "value", "output"):
             _add(rows, **{name: moved[one.path(getattr(one.family, name), layer)].change})
         _compare_heads(heads, layer, spectra(Factors.of(folded(one, layer))), spectra(Factors.of(folded(other, layer))))
+    text = None
+    if texts is not None:
+        text = _at_work((base, one), (tuned, other), rows, texts, tokenizer, seed)
     found = pa.table(rows)
     return Comparison(
         one.name,
@@ -97,7 +113,38 @@ def diff(
             "tuned_sha256": other.fingerprint(),
             "family": one.family.name,
         },
+        text,
     )
+
+
+def _at_work(
+    base: "tuple[str | Path | nn.Module, Encoder]",
+    tuned: "tuple[str | Path | nn.Module, Encoder]",
+    rows: dict[str, list[Any]],
+    texts: Sequence[str],
+    tokenizer: Any,
+    seed: int,
+) -> dict[str, Any]:
+    """Both models on the same tokens; adds distance travelled and fidelity to the rows of the layers."""
+    words = tokenizer if tokenizer is not None else open_tokenizer(base[1])
+    tokenized = some_of(tokenize(base[1], words, checked(texts)), CONTROL_TEXTS)
+    found: dict[str, Any] = {"texts": len(tokenized.ids), "tokens": tokenized.tokens}
+    for name, (source, encoder) in (("base", base), ("tuned", tuned)):
+        layers = [folded(encoder, number) for number in range(encoder.layers)]
+        model = source.base_model if isinstance(source, nn.Module) else open_model(encoder)
+        prove(encoder, layers, model, some_of(tokenized, 4))
+        seen = measured_on(encoder, layers, model, tokenized, perturbations=False, seed=seed)
+        rows[f"travelled_{name}"] = seen.clouds.travelled.mean(0).tolist()
+        rows[f"fidelity_{name}"] = seen.clouds.layer_fidelity_argmax.mean(0).tolist()
+        rows[f"kappa_{name}"] = np.median(seen.clouds.kappa, axis=(0, 2)).tolist()
+        line = seen.line
+        found[name] = {
+            "frost_line": None if line is None else line.depth,
+            "frost_line_interval": None if line is None else list(line.interval),
+            "fidelity_argmax": float(np.median(seen.clouds.layer_fidelity_argmax)),
+            "kappa": float(np.median(seen.clouds.kappa)),
+        }
+    return found
 
 
 def _same_shape(one: Encoder, other: Encoder) -> None:

@@ -13,6 +13,9 @@ def diff(
     tuned: Annotated[
         str, typer.Argument(help="The second one; or a folder of checkpoints (subfolders NAME-STEP).", metavar="TUNED")
     ],
+    text: Annotated[
+        str | None, typer.Option(help="Texts to compare the two at work on: a file, one per line; or: sample.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the page, tables and figures.")] = Path("diff"),
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when a layer has changed.")] = False,
     json: options.Json = False,
@@ -28,14 +31,16 @@ def diff(
     from frostline.auditing.comparing import diff as run
     from frostline.auditing.comparison_page import FACTS, save_comparison
     from frostline.auditing.saving import check_folder
+    from frostline.auditing.texts import read_texts
     from frostline.cli.progress import shares
 
     check_folder(out, FACTS, "a comparison")
+    texts = None if text is None else read_texts(text)
     folder = Path(tuned)
     many = folder.is_dir() and not (folder / "config.json").exists() and bool(checkpoints(folder))
     with shares("comparing", shown=not quiet) as report:
         steps = series(base, folder, report=report) if many else None
-        found = steps.last if steps is not None else run(base, tuned, report=report)
+        found = steps.last if steps is not None else run(base, tuned, texts=texts, report=report)
         page = save_comparison(found, out, steps=steps)
     if json:
         extra = {} if steps is None else {"steps": steps.layers.to_pylist()}
@@ -44,6 +49,13 @@ def diff(
         options.say(found.sentence, hang=0)
         for row in found.layers.to_pylist():
             options.say(f"{row['verdict'].upper():10}layer {row['layer']}: {row['evidence']}.", hang=10)
+        if found.text is not None:
+            for name in ("base", "tuned"):
+                at = found.text[name]
+                options.say(
+                    f"{name}: frost line {at['frost_line']} {at['frost_line_interval']}, median κ {at['kappa']:.0f}, "
+                    f"fidelity {at['fidelity_argmax']:.2f} on {found.text['texts']} texts."
+                )
         options.say(f"Written: {page}")
     if check and "changed" in found.layers["verdict"].to_pylist():
         raise typer.Exit(1)
