@@ -37,7 +37,13 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)
+# Peers that only benchmarks need.
+PEERS := $(VENV)/.peers
+$(PEERS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	@touch $@
+
+bench: $(STAMP) $(MINILM) $(PEERS)
 	$(BIN)/python -m benchmarks
 
 docs: $(STAMP)
