@@ -117,7 +117,7 @@ def _kinds(ax: Axes, kinds: np.ndarray) -> None:
     for kind, colour in zip(KINDS, KIND_COLOURS, strict=True):
         if (kinds == kind).any():
             ax.plot([], [], "s", color=colour, label=f"{kind} ({(kinds == kind).sum()})")
-    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=3)
 
 
 def spectra(audit: Audit) -> Figure:

@@ -20,7 +20,8 @@ DEVIATIONS = 6.0
 COLDER = 4.0
 """A head this many times colder than the median head stands out."""
 SYMMETRIC = 0.75
-FAITHFUL = 0.9
+FAITHFUL, FEW = 0.9, 2.0
+"""A head whose update has this cosine with that of its best token, and that attends to no more tokens than this."""
 GROWTH = 4.0
 
 
@@ -135,7 +136,10 @@ def from_text(clouds: Clouds, control: Clouds, line: FrostLine | None, control_l
                 )
             )
     fidelity, random = clouds.fidelity_argmax.mean(0), control.fidelity_argmax.mean(0)
-    for layer, head in np.argwhere((fidelity > FAITHFUL) & (fidelity > random.max() + 0.1)).tolist():
+    # A flat head can match the best token too, when all its values point the same way: it must also look at few.
+    attended = clouds.perplexity.mean(0) * float(np.median(clouds.tokens))
+    faithful = (fidelity > FAITHFUL) & (fidelity > random.max() + 0.1) & (attended <= FEW)
+    for layer, head in np.argwhere(faithful).tolist():
         found.append(
             Finding(
                 "zero-temperature head",
@@ -143,7 +147,8 @@ def from_text(clouds: Clouds, control: Clouds, line: FrostLine | None, control_l
                 layer,
                 head,
                 float(fidelity[layer, head]),
-                f"its update is that of the best single token: cosine {fidelity[layer, head]:.2f}",
+                f"its update is that of the best single token: cosine {fidelity[layer, head]:.2f}; it attends to "
+                f"{attended[layer, head]:.1f} tokens",
                 f"random weights: at most {random.max():.2f}",
                 "Frozen in the theory's sense: one token decides, and small changes of the others do nothing.",
             )

@@ -1,6 +1,7 @@
 """An audit as a page for people, and as a few lines for a model card."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.auditing import figures
 from frostline.auditing.audit import Audit
+from frostline.auditing.findings import Finding
 from frostline.report.page import inlined, render
 
 READINGS = {
@@ -49,6 +51,7 @@ READINGS = {
         "phase: what is far to the right grows.",
     ),
 }
+SHOWN = 40
 MEANINGS = (
     "beta: ‖B‖₂, the largest inverse temperature; beta_random: that of random factors of the same norms. kind: what "
     "leads in A = VBᵀ. gap: lead over the next eigenvalue, of A/‖A‖; resolution: the gap over what rounding of the "
@@ -67,6 +70,8 @@ def write_audit(path: Path, audit: Audit) -> Path:
         f"{audit.provenance['layers']} layers, d = {audit.provenance['dimension']}",
         sentence=audit.sentence,
         findings=audit.findings,
+        groups=_grouped(audit.findings[:SHOWN]),
+        more=max(0, len(audit.findings) - SHOWN),
         assumptions=audit.assumptions,
         proof=audit.proof.describe(),
         skipped=audit.skipped,
@@ -80,6 +85,14 @@ def write_audit(path: Path, audit: Audit) -> Path:
             *([rows_of("Clouds", audit.clouds, "")] if len(audit.clouds) else []),
         ],
     )
+
+
+def _grouped(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
+    """By kind, the kind with the largest effect first."""
+    found: dict[str, list[Finding]] = {}
+    for one in findings:
+        found.setdefault(one.kind, []).append(one)
+    return list(found.items())
 
 
 def drawings(audit: Audit) -> dict[str, Figure]:
