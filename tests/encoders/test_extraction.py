@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import frostline as fl
+from frostline.auditing.freezing import Glass
 from frostline.encoders import adapters, capture, folding, loading, proof
 from tests.encoders import tiny
 
@@ -68,3 +69,18 @@ def test_only_padding_tells_batches_apart(opened):
     seen = capture.see(encoder, model, batch)
     for number, x in zip(batch.numbers, capture.rows(seen, seen.states[-1]), strict=True):
         assert np.allclose(x, alone[number].states[-1][0].double().numpy(), atol=1e-4)
+
+
+def test_looking_through_a_layer_is_what_the_model_does(opened):
+    """The real map of ``Glass`` gives the model's own update, also where tokens enter without a norm."""
+    encoder, model, tokenized = opened
+    batch = next(capture.batches(tokenized, tokens=1))
+    seen = capture.see(encoder, model, batch, close=True)
+    bias = capture.position_bias(encoder, model, tokens=batch.ids.shape[1])
+    assert (bias is None) == (encoder.family.name != "MPNet")
+    for number in range(encoder.layers):
+        glass = Glass(folding.folded(encoder, number))
+        u, radius = glass.layer.norm.on_sphere(seen.states[number][0].double().numpy())
+        update = glass.update(glass.look(u * radius[:, None], bias=bias).seen["real"])
+        own = seen.updates[number][0].double().numpy()
+        assert np.allclose(update, own - own.mean(-1, keepdims=True), atol=1e-4)

@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
 from frostline.auditing.freezing import Glass
-from frostline.encoders.capture import Model, Tokenized, batches, rows, see
+from frostline.encoders.capture import Model, Tokenized, batches, position_bias, rows, see
 from frostline.encoders.folding import FoldedLayer, Norm
 from frostline.encoders.loading import Encoder
 
@@ -107,7 +107,10 @@ def measure(
                 radius=[np.abs(r - 1).max() if n.present else 0.0 for (_, r), n in zip(pairs, norms, strict=True)],
             )
             if number in chosen:
-                _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u])
+                # Heads see tokens as they are: with the radius that matters where they enter without a norm.
+                entering = [(x * radius[:, None])[:CLOSE_TOKENS] for x, radius in pairs]
+                bias = position_bias(encoder, model, tokens=len(entering[0]))
+                _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, bias)
                 if number in few:
                     kept[number] = [x[:COLD_TOKENS] for x in u]
         done += len(batch.numbers)
@@ -133,7 +136,14 @@ def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:
     }
 
 
-def _closely(found: _Growing, number: int, glasses: Sequence[Glass], u: Sequence[np.ndarray]) -> None:
+def _closely(
+    found: _Growing,
+    number: int,
+    glasses: Sequence[Glass],
+    u: Sequence[np.ndarray],
+    entering: Sequence[np.ndarray],
+    bias: np.ndarray | None,
+) -> None:
     """What needs pairs of tokens, or the heads."""
     found.add(
         number,
@@ -142,14 +152,14 @@ def _closely(found: _Growing, number: int, glasses: Sequence[Glass], u: Sequence
         to_last=[between(x, u[-1]) for x in u],
     )
     table: dict[str, list[object]] = {}
-    for glass, x in zip(glasses, u, strict=False):
-        look = glass.look(x)
+    for glass, unit, x in zip(glasses, u, entering, strict=False):
+        look = glass.look(x, bias=bias)
         real, full, best = (look.seen[name] for name in ("real", "full support", "arg-max"))
         updates = [glass.update(seen) for seen in (real, full, best)]
         past = glass.residual(x)
         after = [(past + update) / np.linalg.norm(past + update, axis=-1, keepdims=True) for update in updates]
         values = {
-            "before": np.linalg.norm(x.mean(0)),
+            "before": np.linalg.norm(unit.mean(0)),
             "observed": np.linalg.norm(after[0].mean(0)),
             "expected_full": np.linalg.norm(after[1].mean(0)),
             "expected_argmax": np.linalg.norm(after[2].mean(0)),

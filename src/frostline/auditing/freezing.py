@@ -47,8 +47,10 @@ class Glass:
         output = self.layer.output - self.layer.output.mean(1, keepdims=True)
         return output.transpose(0, 2, 1) @ output
 
-    def look(self, u: Float[np.ndarray, "n d"], *, sources: bool = True) -> Look:
-        """What tokens u see; ``sources``: also the two maps that need the other tokens."""
+    def look(
+        self, u: Float[np.ndarray, "n d"], *, sources: bool = True, bias: Float[np.ndarray, "h n n"] | None = None
+    ) -> Look:
+        """What tokens u see; ``sources``: also the maps that need the other tokens; ``bias``: added to the logits."""
         asking = u @ self.layer.query.transpose(0, 2, 1) + self.layer.asked[:, None, :]
         kappa = np.linalg.norm(asking @ self.key_core.transpose(0, 2, 1), axis=-1)
         full = asking @ self.through.transpose(0, 2, 1) / np.maximum(kappa, 1e-300)[..., None]
@@ -56,6 +58,8 @@ class Glass:
         perplexity = np.full(kappa.shape, np.nan)
         if sources:
             logits = asking @ (u @ self.layer.key.transpose(0, 2, 1)).transpose(0, 2, 1)
+            if bias is not None:
+                logits = logits + bias
             offered = u @ self.layer.value.transpose(0, 2, 1)
             best = logits.argmax(-1)
             logits -= logits.max(-1, keepdims=True)

@@ -222,3 +222,12 @@ def rows(seen: Seen, state: Tensor) -> Iterator[np.ndarray]:
     """The tokens of each text, without padding, in float64."""
     for own, present in zip(state, seen.batch.present, strict=True):
         yield own[present].double().numpy()
+
+
+def position_bias(encoder: Encoder, model: Model, *, tokens: int) -> np.ndarray | None:
+    """What the model adds to the logits by relative position, (h, n, n); None where it adds nothing."""
+    if encoder.family.positions != "relative":
+        return None
+    with torch.inference_mode():
+        found = model.encoder.compute_position_bias(torch.zeros(1, tokens, encoder.dimension))
+    return np.asarray(found[0].double().numpy())

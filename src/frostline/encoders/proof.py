@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
-from frostline.encoders.capture import Model, Seen, Tokenized, batches, see
+from frostline.encoders.capture import Model, Seen, Tokenized, batches, position_bias, see
 from frostline.encoders.folding import FoldedLayer
 from frostline.encoders.loading import Encoder
 from frostline.errors import BadModel
@@ -48,7 +47,7 @@ def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, tokeniz
     try:
         for batch in batches(tokenized, tokens=1):
             seen = see(encoder, model, batch, close=True, weights=True)
-            bias = _position_bias(encoder, model, seen)
+            bias = position_bias(encoder, model, tokens=seen.states[0].shape[1])
             for number, layer in enumerate(layers):
                 x = seen.states[number][0].double().numpy()
                 errors, off = _errors(layer, x, seen, number, bias, encoder, model)
@@ -118,11 +117,3 @@ def _relative(mine: np.ndarray, theirs: np.ndarray) -> float:
     size = float(np.linalg.norm(theirs))
     apart = float(np.linalg.norm(mine - theirs))
     return apart / size if size > 0 else apart
-
-
-def _position_bias(encoder: Encoder, model: Model, seen: Seen) -> np.ndarray | None:
-    if encoder.family.positions != "relative":
-        return None
-    with torch.inference_mode():
-        found = model.encoder.compute_position_bias(seen.states[0])
-    return np.asarray(found[0].double().numpy())
