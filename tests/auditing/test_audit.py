@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import frostline as fl
 from frostline.auditing.audit import audit
@@ -120,8 +121,6 @@ def test_random_weights_hardly_ever_have_a_finding():
 
     with_findings = 0
     for seed in range(60):
-        import torch
-
         torch.manual_seed(seed)
         size = [(64, 4), (96, 6), (128, 2)][seed % 3]
         config = transformers.BertConfig(
@@ -155,8 +154,8 @@ def test_frost_lines():
     assert frost_line(np.zeros((3, 4))) is None
     # It must stay below: a cloud that comes back is not frozen.
     back = frost_line(np.array([[1.0, 0.05, 0.5, 0.0]]))
-    assert back.depth == 3
-    assert "up to the last layer" in back.describe() and "from layer 3 of 5 on" in found.describe()
+    assert back.depth == 3 and not frost_line(to_last[:1]).frozen
+    assert "up to the last layer" in back.describe() and "After 3 of 5 layers" in found.describe()
 
 
 def test_texts(tmp_path):
@@ -189,3 +188,85 @@ def test_thresholds(tmp_path):
         path.write_text(text)
         with pytest.raises(fl.errors.BadParameter, match=words):
             read_thresholds(path, metrics)
+
+
+def broken_copy(folder, tmp_path, change):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    tensors = load_file(copy / "model.safetensors")
+    change(tensors)
+    save_file(tensors, copy / "model.safetensors")
+    return copy
+
+
+def set_to(name, value):
+    return lambda tensors: tensors[name].fill_(value)
+
+
+QUERY, GAMMA = "encoder.layer.1.attention.self.query", "encoder.layer.0.output.LayerNorm.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda t: t.pop("embeddings.word_embeddings.weight"),
+            "tensors are missing, embeddings.word_embeddings.weight",
+        ),
+        (lambda t: t.pop("encoder.layer.2.output.dense.weight"), "tensors are missing"),
+        (set_to("encoder.layer.1.intermediate.dense.weight", float("nan")), "intermediate.dense.weight has entries"),
+        (
+            lambda t: t.update({QUERY + ".weight": t[QUERY + ".weight"].to(torch.int8)}),
+            "int8 numbers: a quantised model",
+        ),
+        (lambda t: t.update({QUERY + ".bias": torch.zeros(7)}), r"is \(7,\); config.json says"),
+        (set_to("encoder.layer.1.attention.self.value.weight", 1e38), "NaN or infinite"),
+    ],
+)
+def test_weights_that_cannot_be_audited(folder, tmp_path, change, words):
+    with pytest.raises(fl.errors.BadModel, match=words):
+        audit(broken_copy(folder, tmp_path, change), tiny.TEXTS)
+
+
+def zero_query(tensors):
+    tensors[QUERY + ".weight"].zero_()
+    tensors[QUERY + ".bias"].zero_()
+
+
+def zero_values(tensors):
+    for name in tensors:
+        if "self.value" in name:
+            tensors[name].zero_()
+
+
+def lose_gammas(tensors):
+    tensors[GAMMA][[3, 7]] = 0.0
+
+
+@pytest.mark.parametrize("change", [zero_query, zero_values, lose_gammas, lambda t: t[GAMMA].__setitem__(5, 0.0)])
+def test_zeros_are_weights_too(folder, tmp_path, change):
+    """Uniform attention, a value path of nothing, directions that a norm wipes out: the extraction holds for all."""
+    found = audit(broken_copy(folder, tmp_path, change), tiny.TEXTS * 3)
+    save_audit(found, tmp_path / "out")
+    assert found.proof.holds
+
+
+def test_live_models_in_training_or_in_half_precision(folder):
+    encoder = loading.load(folder)
+    tokenizer = capture.open_tokenizer(encoder)
+    model = tiny.model("BERT").train()
+    assert audit(model, tiny.TEXTS, tokenizer=tokenizer).proof.holds and model.training
+    half = tiny.model("BERT").to(torch.bfloat16)
+    assert audit(half, tiny.TEXTS, tokenizer=tokenizer).proof.holds and half.dtype == torch.bfloat16
+
+
+def test_texts_the_model_was_not_made_for(folder):
+    found = audit(folder, ["quux blorb zork"] * 3 + ["the ice"])
+    assert any("% of the tokens are unknown to the tokenizer" in one for one in found.skipped)
+    assert any("fewer than 8 different texts" in one for one in found.skipped)
+    with pytest.raises(fl.errors.BadText, match="texts is one string"):
+        audit(folder, "the ice melts")

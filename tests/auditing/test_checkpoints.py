@@ -36,6 +36,11 @@ def test_the_logger_in_a_plain_loop():
     assert {row["kind"] for row in rows} == {rows[0]["kind"]}
 
 
+def test_a_logger_needs_a_step():
+    with pytest.raises(fl.errors.BadParameter, match="every is 0; it counts steps"):
+        SpectraLogger(every=0)
+
+
 def test_the_logger_as_a_callback():
     import transformers
 

@@ -128,3 +128,33 @@ def test_with_text(tmp_path):
     assert found.layers["kappa_tuned"].to_pylist()[0] == pytest.approx(2 * found.layers["kappa_base"].to_pylist()[0])
     same = diff(base, base, texts=tiny.TEXTS)
     assert same.text["base"] == same.text["tuned"]
+
+
+def test_what_is_outside_the_layers_is_compared_too():
+    tuned = tiny.model("BERT")
+    with torch.no_grad():
+        tuned.embeddings.word_embeddings.weight += 0.1
+    found = diff(tiny.model("BERT"), tuned)
+    assert set(found.layers["verdict"].to_pylist()) == {"unchanged"} and found.outside["verdict"] == "changed"
+    assert found.sentence.startswith("No layer changed. Outside the layers: changed (1 of 5 modules, most in emb")
+    other = tiny.model("BERT")
+    other.config.layer_norm_eps = 0.5
+    assert "layer_norm_eps: 1e-12 and 0.5" in diff(tiny.model("BERT"), other).sentence
+
+
+@pytest.mark.parametrize("factor", ["all alike", "each its own"])
+def test_small_changes_in_proportion_are_not_rounding(factor):
+    weight = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
+    by = 1.003 if factor == "all alike" else 1 + 1e-3 * torch.randn(64, 96, generator=torch.Generator().manual_seed(1))
+    assert compare(weight, weight * by).verdict == "changed"
+
+
+def test_a_base_without_some_weights_is_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = tiny.save(tiny.model("BERT"), tmp_path / "less")
+    tensors = load_file(folder / "model.safetensors")
+    save_file({n: t for n, t in tensors.items() if "layer.2.output.dense" not in n}, folder / "model.safetensors")
+    for pair in ((folder, tiny.model("BERT")), (tiny.model("BERT"), folder)):
+        with pytest.raises(fl.errors.BadModel, match="is missing in"):
+            diff(*pair)

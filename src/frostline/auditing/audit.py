@@ -14,12 +14,12 @@ from torch import nn
 from frostline.auditing import findings as finding_rules
 from frostline.auditing.at_work import Measured, Report, controls_of, measured_on
 from frostline.auditing.findings import Finding
-from frostline.auditing.frost import FrostLine
+from frostline.auditing.frost import FEWEST, FrostLine
 from frostline.auditing.judging import Assumption, assumptions_of, metrics_of, sentence_of
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
 from frostline.auditing.texts import checked, sample
 from frostline.auditing.weights import Range, Weights, read
-from frostline.encoders.capture import Model, Tokenized, open_model, open_tokenizer, tokenize
+from frostline.encoders.capture import Model, Tokenized, open_model, open_tokenizer, plain_copy, tokenize
 from frostline.encoders.folding import FoldedLayer, folded
 from frostline.encoders.loading import Encoder, load, need
 from frostline.encoders.proof import Proof, prove
@@ -27,6 +27,8 @@ from frostline.errors import BadText
 from frostline.store import plain
 
 PROOF_TEXTS = 6
+STRANGE = 0.2
+"""Share of unknown tokens above which a text is not the model's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +109,14 @@ def audit(
 
     ``tokenizer``: needed with texts when the model is a live one. ``source``: what the texts are called in the report.
     """
+    if isinstance(texts, str):
+        raise BadText("texts is one string; give a list of texts: [text].")
     tell = report or (lambda part, what, done, total: None)
     need("transformers")
     encoder = load(model)
     tell("weights", "reading", 0, 1)
     layers = [folded(encoder, number) for number in range(encoder.layers)]
-    live: Model = model.base_model if isinstance(model, nn.Module) else open_model(encoder)
+    live: Model = plain_copy(model) if isinstance(model, nn.Module) else open_model(encoder)
     skipped: list[str] = []
     words = _tokenizer(encoder, tokenizer, texts, skipped)
     proof = prove(encoder, layers, live, _proof_tokens(encoder, words, texts, seed))
@@ -126,6 +130,7 @@ def audit(
         options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell}
         measured = measured_on(encoder, layers, live, tokenized, **options)
         controls = controls_of(encoder, layers, live, tokenized, **options)
+        skipped += _cautions(tokenized)
         random = controls["random weights"]
         found += finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
         if measured.perturbations is not None and random.perturbations is not None:
@@ -204,7 +209,22 @@ def _provenance(encoder: Encoder, tokenized: Tokenized | None, source: str | Non
             "tokens": tokenized.tokens,
             "texts_cut": tokenized.cut,
             "texts_empty": tokenized.empty,
+            "tokens_unknown": tokenized.unknown,
         }
+    return found
+
+
+def _cautions(tokenized: Tokenized) -> list[str]:
+    """What a reader must know about the text before believing anything measured on it."""
+    found = []
+    share = tokenized.unknown / tokenized.tokens
+    if share > STRANGE:
+        found.append(
+            f"{100 * share:.0f} % of the tokens are unknown to the tokenizer: this text is not what the model was "
+            "made for, and what was measured on it says little"
+        )
+    if len(set(tokenized.ids)) < FEWEST:
+        found.append(f"fewer than {FEWEST} different texts: intervals mean nothing, and no finding is drawn from text")
     return found
 
 

@@ -1,7 +1,7 @@
 """The same comparison over training: a folder of checkpoints against one base, and a logger for live training."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from frostline.auditing.comparing import Comparison, diff
 from frostline.auditing.spectra import Factors, spectra
 from frostline.encoders.folding import folded
 from frostline.encoders.loading import load, need
-from frostline.errors import BadModel
+from frostline.errors import BadModel, BadParameter
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,13 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 
 def series(
-    base: "str | Path | nn.Module", folder: Path, *, report: Callable[[str, str, float, float], None] | None = None
+    base: "str | Path | nn.Module",
+    folder: Path,
+    *,
+    texts: Sequence[str] | None = None,
+    report: Callable[[str, str, float, float], None] | None = None,
 ) -> Series:
-    """Compare every checkpoint of a folder with the base."""
+    """Compare every checkpoint of a folder with the base; ``texts`` with the last one only."""
     found = checkpoints(folder)
     if not found:
         raise BadModel(f"{folder} holds no checkpoints: subfolders with a config.json whose names end in a number.")
@@ -46,7 +50,7 @@ def series(
     for place, (step, path) in enumerate(found):
         if report is not None:
             report("checkpoints", path.name, place, len(found))
-        last = diff(base, path)
+        last = diff(base, path, texts=texts if place == len(found) - 1 else None)
         rows += [{"step": step, **row} for row in _by_layer(last)]
     return Series(pa.Table.from_pylist(rows), last)
 
@@ -74,6 +78,8 @@ class SpectraLogger:
     """
 
     def __init__(self, *, every: int = 100):
+        if isinstance(every, bool) or every < 1:
+            raise BadParameter(f"every is {every}; it counts steps, 1 or more.")
         self.every = every
         self._rows: list[dict[str, Any]] = []
 

@@ -104,11 +104,11 @@ def measure(
             found.add(
                 number,
                 **_whole(u),
-                radius=[np.abs(r - 1).max() if n.present else 0.0 for (_, r), n in zip(pairs, norms, strict=True)],
+                radius=[np.abs(r - 1).max() for _, r in pairs],
             )
             if number in chosen:
                 # Heads see tokens as they are: with the radius that matters where they enter without a norm.
-                entering = [(x * radius[:, None])[:CLOSE_TOKENS] for x, radius in pairs]
+                entering = [x * radius[:, None] for x, radius in pairs]
                 bias = position_bias(encoder, model, tokens=len(entering[0]))
                 _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, bias)
                 if number in few:
@@ -159,7 +159,7 @@ def _closely(
         past = glass.residual(x)
         after = [(past + update) / np.linalg.norm(past + update, axis=-1, keepdims=True) for update in updates]
         values = {
-            "before": np.linalg.norm(unit.mean(0)),
+            "before": np.linalg.norm(x.mean(0)) if glass.layer.norm.present else np.linalg.norm(unit.mean(0)),
             "observed": np.linalg.norm(after[0].mean(0)),
             "expected_full": np.linalg.norm(after[1].mean(0)),
             "expected_argmax": np.linalg.norm(after[2].mean(0)),

@@ -23,8 +23,7 @@ from frostline.errors import BadModel
 from frostline.store import plain
 
 Verdict = Literal["unchanged", "rounding", "changed"]
-CASTS = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134)}
-"""What casting to fewer bits may move an entry by: relative to itself, and at least."""
+CASTS = (torch.float16, torch.bfloat16)
 ON_GRID = 0.15
 """How far from a multiple, in steps, an entry may be that was stored as float16 afterwards."""
 LEVELS, STEPS = 256, (127, 7)
@@ -53,6 +52,8 @@ class Comparison:
     layers: pa.Table
     heads: pa.Table
     sentence: str
+    outside: Mapping[str, Any]
+    """The same verdict for what is outside the layers (embeddings), and settings that differ."""
     provenance: Mapping[str, Any]
     text: Mapping[str, Any] | None = None
     """With text: frost line and median fidelity of each model, and what the difference is."""
@@ -64,6 +65,7 @@ class Comparison:
                 "provenance": dict(self.provenance),
                 "layers": self.layers.to_pylist(),
                 "heads": self.heads.to_pylist(),
+                "outside": dict(self.outside),
                 "text": self.text,
             }
         )
@@ -90,7 +92,7 @@ def diff(
     for layer in range(one.layers):
         if report is not None:
             report("comparing", f"layer {layer}", layer, one.layers)
-        moved = {part: _moved(one, other, part, layer) for part in _parts(one, layer)}
+        moved = {part: _moved(one, other, part) for part in sorted(_parts(one, layer) | _parts(other, layer))}
         verdict = _worst({name: each.verdict for name, each in moved.items()})
         _add(rows, layer=layer, verdict=verdict, evidence=_evidence(moved, verdict))
         for name in ("query", "key", "value", "output"):
@@ -100,12 +102,17 @@ def diff(
     if texts is not None:
         text = _at_work((base, one), (tuned, other), rows, texts, tokenizer, seed)
     found = pa.table(rows)
+    rest = _rest(one, other)
+    verdict = _worst({name: each.verdict for name, each in rest.items()})
+    settings = _settings(one, other)
+    outside = {"verdict": verdict, "evidence": _evidence(rest, verdict), "settings": settings}
     return Comparison(
         one.name,
         other.name,
         found,
         pa.table(heads),
-        _sentence(found, heads),
+        _sentence(found, heads, outside),
+        outside,
         {
             "base": one.name,
             "base_sha256": one.fingerprint(),
@@ -155,19 +162,35 @@ def _same_shape(one: Encoder, other: Encoder) -> None:
             raise BadModel(f"the two models differ in {what}: {a} and {b}; diff compares checkpoints of one model.")
 
 
-def _parts(encoder: Encoder, layer: int) -> list[str]:
-    """Modules of this layer that hold weights, attention and all else."""
-    start = encoder.prefix + encoder.family.layer.format(layer)
+def _rest(one: Encoder, other: Encoder) -> dict[str, Moved]:
+    """Modules outside the layers that both have: embeddings, norms; a pooler or a head may differ by purpose."""
+    inside = one.family.layer.split("{}")[0]
+    names = [{part for part in _parts(encoder, None) if not part.startswith(inside)} for encoder in (one, other)]
+    return {part: _moved(one, other, part) for part in sorted(names[0] & names[1])}
+
+
+def _settings(one: Encoder, other: Encoder) -> list[str]:
+    """Settings of config.json that change what the model computes, and differ."""
+    keys = ("layer_norm_eps", "hidden_act", "activation", "position_embedding_type", "max_position_embeddings")
+    return [
+        f"{key}: {one.config.get(key)} and {other.config.get(key)}"
+        for key in keys
+        if one.config.get(key) != other.config.get(key)
+    ]
+
+
+def _parts(encoder: Encoder, layer: int | None) -> set[str]:
+    """Modules of this layer that hold weights, attention and all else; of the whole model for None."""
+    start = encoder.prefix + ("" if layer is None else encoder.family.layer.format(layer))
     ends = (".weight", ".bias", ".gamma", ".beta")
-    names = {
+    return {
         name.removeprefix(encoder.prefix).rsplit(".", 1)[0]
         for name in encoder.tensors.names
         if name.startswith(start) and name.endswith(ends)
     }
-    return sorted(names)
 
 
-def _moved(one: Encoder, other: Encoder, part: str, layer: int) -> Moved:
+def _moved(one: Encoder, other: Encoder, part: str) -> Moved:
     """The whole of a module: its weight and its bias."""
     found = []
     for end in ("weight", "bias"):
@@ -195,9 +218,9 @@ def compare(base: Tensor, tuned: Tensor, name: str = "tensor") -> Moved:
     if torch.equal(a, b):
         return Moved("unchanged", 0.0, "equal to the last bit")
     apart = (b - a).abs()
-    for cast, (relative, least) in CASTS.items():
-        if bool((apart <= relative * torch.maximum(a.abs(), b.abs()) + least).all()):
-            return Moved("rounding", change, f"every entry within what a cast to {cast} does")
+    for dtype in CASTS:
+        if any(torch.equal(fine.to(dtype).double(), coarse) for fine, coarse in ((a, b), (b, a))):
+            return Moved("rounding", change, f"one is the other cast to {str(dtype).removeprefix('torch.')}")
     steps = _quantised(a, b, apart)
     if steps:
         return Moved("rounding", change, steps)
@@ -267,7 +290,7 @@ def _compare_heads(table: dict[str, list[Any]], layer: int, before: HeadSpectra,
             head=head,
             beta_base=float(before.beta[head]),
             beta_tuned=float(after.beta[head]),
-            beta_ratio=float(after.beta[head] / before.beta[head]),
+            beta_ratio=float(after.beta[head] / before.beta[head]) if before.beta[head] > 0 else np.nan,
             kind_base=before.kind[head],
             kind_tuned=after.kind[head],
             spectrum_A=_apart(before.eigenvalues[head], after.eigenvalues[head]),
@@ -299,10 +322,25 @@ def _add(table: dict[str, list[Any]], **values: Any) -> None:
         table.setdefault(name, []).append(value)
 
 
-def _sentence(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
+def _sentence(layers: pa.Table, heads: Mapping[str, list[Any]], outside: Mapping[str, Any]) -> str:
+    """Layers first, then what is outside them."""
+    more = ""
+    if outside["verdict"] != "unchanged":
+        more += f" Outside the layers: {outside['verdict']} ({outside['evidence']})."
+    if outside["settings"]:
+        more += f" Other settings: {'; '.join(outside['settings'])}."
+    return (
+        "No layer changed."
+        if more and set(layers["verdict"].to_pylist()) == {"unchanged"}
+        else _of_layers(layers, heads)
+    ) + more
+
+
+def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
     verdicts = layers["verdict"].to_pylist()
     changed = [str(number) for number, verdict in enumerate(verdicts) if verdict == "changed"]
     ratio = np.array(heads["beta_ratio"])
+    ratio = ratio[np.isfinite(ratio)] if np.isfinite(ratio).any() else np.ones(1)
     if set(verdicts) == {"unchanged"}:
         return "Nothing changed."
     if not changed:

@@ -54,6 +54,7 @@ def save_comparison(found: Comparison, folder: Path, *, steps: Series | None = N
         "diff.html",
         title=f"{_short(found.base)} against {_short(found.tuned)}",
         sentence=found.sentence,
+        outside={**found.outside, "badge": BADGES[found.outside["verdict"]]},
         parts=PARTS,
         layers=[
             {**row, "badge": BADGES[row["verdict"]], **{name: number(row[name]) for name in PARTS}}

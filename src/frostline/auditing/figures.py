@@ -84,11 +84,11 @@ def maps(audit: Audit) -> Figure:
     layers = len(audit.layers)
     heads = len(audit.heads) // layers
     table = _columns(audit.heads)
-    wanted = [("log10 β", np.log10(table["beta"])), ("V's rank, share of random", _rank_share(audit))]
+    wanted = [("log10 β", np.log10(np.maximum(table["beta"], 1e-3))), ("V's rank, share of random", _rank_share(audit))]
     if "kappa" in table:
         wanted = [
-            ("log10 β", np.log10(table["beta"])),
-            ("log10 κ on text", np.log10(table["kappa"])),
+            ("log10 β", np.log10(np.maximum(table["beta"], 1e-3))),
+            ("log10 κ on text", np.log10(np.maximum(table["kappa"], 1e-3))),
             ("fidelity, best token", table["fidelity_argmax"]),
             ("V's rank, share of random", _rank_share(audit)),
             ("attention perplexity / n", table["perplexity"]),

@@ -7,6 +7,8 @@ from jaxtyping import Float
 
 FRACTION = 0.1
 RESAMPLED = 400
+FEWEST = 8
+"""Texts below which resampling them says nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,23 +27,26 @@ class FrostLine:
     high: Float[np.ndarray, " clouds"]
     depth: int
     interval: tuple[int, int]
+    texts: int
 
     @property
     def frozen(self) -> bool:
         """Whether the cloud is still before the last layer, in nearly all resamplings."""
-        return self.interval[1] < len(self.share) - 1
+        return self.texts >= FEWEST and self.interval[1] < len(self.share) - 1
 
     def describe(self) -> str:
         last = len(self.share) - 1
+        if last == 1:
+            return "With one layer there is no depth at which the cloud could freeze."
         if self.depth == last:
             return (
-                f"The cloud changes up to the last layer: after layer {last - 1} of {last} it is still at "
-                f"{100 * self.share[-2]:.0f} % of the way."
+                f"The cloud changes up to the last layer: after {last - 1} of {last} layers "
+                f"{100 * self.share[-2]:.0f} % of the way to its last shape is still to come."
             )
         low, high = self.interval
         return (
-            f"The cloud is within {100 * self.fraction:g} % of its last shape from layer {self.depth} of {last} on "
-            f"(95 %: {low} to {high})."
+            f"After {self.depth} of {last} layers (95 %: {low} to {high}) the cloud stays within "
+            f"{100 * self.fraction:g} % of its last shape."
         )
 
 
@@ -59,7 +64,7 @@ def frost_line(
     share = np.sqrt(_share(squares))
     low, high = np.nanquantile(shares, [0.025, 0.975], axis=0)
     first, last = np.quantile(depths, [0.025, 0.975], method="nearest")
-    return FrostLine(fraction, share, low, high, _depth(share, fraction), (int(first), int(last)))
+    return FrostLine(fraction, share, low, high, _depth(share, fraction), (int(first), int(last)), len(squares))
 
 
 def _share(squares: np.ndarray) -> np.ndarray:

@@ -39,9 +39,17 @@ def assumptions_of(
         ),
     ]
     if measured is None:
-        beta = float(np.median(spectra.each("beta")))
+        most = max(
+            float((spectra.layers[layer.number].beta + np.linalg.norm(layer.key_bias, axis=1)).max())
+            for layer in layers
+        )
         found.append(
-            Assumption("low temperature", f"κ well above (d−1)/2 = {cold:.0f}", f"β = {beta:.0f} bounds κ", beta > cold)
+            Assumption(
+                "low temperature",
+                f"κ well above (d−1)/2 = {cold:.0f}",
+                f"at most {most:.0f} (β + |g| of the coldest head); text tells",
+                False,
+            )
         )
         return tuple(found)
     clouds = measured.clouds
@@ -49,7 +57,7 @@ def assumptions_of(
     step = float(np.median(clouds.step))
     tokens = float(np.median(clouds.tokens))
     biased = np.median([np.linalg.norm(layer.key_bias, axis=1) for layer in layers])
-    radius = float(np.median(clouds.radius))
+    radius = float(np.median(clouds.radius, axis=0).max())
     found += [
         Assumption("low temperature", f"κ well above (d−1)/2 = {cold:.0f}", f"median κ {kappa:.0f}", kappa > cold),
         Assumption(
@@ -57,7 +65,7 @@ def assumptions_of(
         ),
         Assumption("small steps", "update well below what goes past it", f"ratio {step:.2f}", step < 0.1),
         Assumption("no key bias", "|g| well below κ", f"|g|/κ = {biased / kappa:.2f}", bool(biased < 0.1 * kappa)),
-        Assumption("tokens on a sphere", "radius 1", f"off by {radius:.1e}", radius < 1e-3),
+        Assumption("tokens on a sphere", "radius 1", f"off by {radius:.1e} in the worst cloud", radius < 1e-3),
         Assumption("no feed-forward half", "none", "there is one after every attention half", False),
     ]
     return tuple(found)

@@ -174,9 +174,10 @@ def _conditions(
 
 
 def effective_rank(sizes: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
-    """exp of the entropy of the singular values' shares: k when all are equal, 1 when one is all."""
+    """exp of the entropy of the singular values' shares: k when all are equal, 1 when one is all, 0 for nothing."""
     share = sizes / np.maximum(sizes.sum(-1, keepdims=True), 1e-300)
-    return np.asarray(np.exp(-(share * np.log(np.maximum(share, 1e-300))).sum(-1)))
+    entropy = -(share * np.log(np.maximum(share, 1e-300))).sum(-1)
+    return np.where(sizes.sum(-1) > 0, np.exp(entropy), 0.0)
 
 
 def _stable_rank(sizes: Float[np.ndarray, "h k"]) -> Float[np.ndarray, " h"]:

@@ -17,7 +17,9 @@ def read_thresholds(path: Path, metrics: Mapping[str, float] | None = None) -> d
         raise BadParameter(f"{path} is not TOML ({error}).") from None
     for name, limits in found.items():
         fine = isinstance(limits, dict) and limits and set(limits) <= {"min", "max"}
-        if not fine or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in limits.values()):
+        if not fine or not all(
+            isinstance(x, int | float) and not isinstance(x, bool) and x == x for x in limits.values()
+        ):
             raise BadParameter(f"{path}: [{name}] needs min = NUMBER or max = NUMBER, and nothing else.")
         if metrics is not None and name not in metrics:
             raise BadParameter(f"{path}: this audit has no number {name!r}; it has: {', '.join(metrics)}.")

@@ -17,7 +17,7 @@ def diff(
         str | None, typer.Option(help="Texts to compare the two at work on: a file, one per line; or: sample.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the page, tables and figures.")] = Path("diff"),
-    check: Annotated[bool, typer.Option("--check", help="Exit with 1 when a layer has changed.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 when anything has changed.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -39,14 +39,14 @@ def diff(
     folder = Path(tuned)
     many = folder.is_dir() and not (folder / "config.json").exists() and bool(checkpoints(folder))
     with shares("comparing", shown=not quiet) as report:
-        steps = series(base, folder, report=report) if many else None
+        steps = series(base, folder, texts=texts, report=report) if many else None
         found = steps.last if steps is not None else run(base, tuned, texts=texts, report=report)
         page = save_comparison(found, out, steps=steps)
     if json:
         extra = {} if steps is None else {"steps": steps.layers.to_pylist()}
         options.print_json(found.facts() | extra | {"page": str(page)})
     else:
-        options.say(found.sentence, hang=0)
+        options.say(("Last checkpoint: " if many else "") + found.sentence, hang=0)
         for row in found.layers.to_pylist():
             options.say(f"{row['verdict'].upper():10}layer {row['layer']}: {row['evidence']}.", hang=10)
         if found.text is not None:
@@ -57,5 +57,5 @@ def diff(
                     f"fidelity {at['fidelity_argmax']:.2f} on {found.text['texts']} texts."
                 )
         options.say(f"Written: {page}")
-    if check and "changed" in found.layers["verdict"].to_pylist():
+    if check and "changed" in [found.outside["verdict"], *found.layers["verdict"].to_pylist()]:
         raise typer.Exit(1)

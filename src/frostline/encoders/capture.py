@@ -1,7 +1,8 @@
 """A model at work: its own tokens, logits and head outputs, taken from the forward pass by hooks."""
 
+import copy
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,8 @@ class Tokenized:
     empty: int
     """Texts without a token of their own, left out."""
     padding: int
+    unknown: int = 0
+    """Tokens that the tokenizer does not know."""
 
     @property
     def tokens(self) -> int:
@@ -78,17 +81,45 @@ def open_model(encoder: Encoder, *, random: int | None = None) -> Model:
             if encoder.folder is None:
                 raise BadModel("give the model's folder, or pass the model itself.")
             try:
-                model = cls.from_pretrained(encoder.folder, config=config, dtype=torch.float32, local_files_only=True)
+                model, found = cls.from_pretrained(
+                    encoder.folder, config=config, dtype=torch.float32, local_files_only=True, output_loading_info=True
+                )
             except (OSError, RuntimeError, ValueError) as error:
                 reason = str(error).strip().splitlines()[0][:200]
-                raise BadModel(f"{encoder.name}: transformers cannot load it ({reason}).") from None
+                raise BadModel(
+                    f"{encoder.name}: transformers cannot load it ({reason}); config.json and the weights may not fit."
+                ) from None
+            _check_whole(encoder, model, found["missing_keys"])
     return model.eval().requires_grad_(False)
+
+
+def plain_copy(model: nn.Module) -> Model:
+    """A live model to look at: without its head, in float32, not training; the model itself is not touched."""
+    base: Model = getattr(model, "base_model", model)
+    fine = not model.training and all(p.dtype == torch.float32 and p.device.type == "cpu" for p in base.parameters())
+    return base if fine else copy.deepcopy(base).to("cpu", torch.float32).eval().requires_grad_(False)
+
+
+def _check_whole(encoder: Encoder, model: Model, missing: Collection[str]) -> None:
+    """transformers completes what is missing with random numbers; nothing measured on those would be true."""
+    needed = sorted(name for name in missing if not name.startswith("pooler") and "position_ids" not in name)
+    if needed:
+        raise BadModel(
+            f"{encoder.name}: {len(needed)} tensors are missing, {needed[0]} among them; the weights are not whole."
+        )
+    for name, tensor in model.named_parameters():
+        if not bool(torch.isfinite(tensor).all()):
+            raise BadModel(f"{encoder.name}: tensor {name} has entries that are NaN or infinite.")
 
 
 def _config(encoder: Encoder, cls: Any) -> Any:
     """The settings as transformers wants them; old folders do not say their model_type."""
     settings = {name: value for name, value in encoder.config.items() if name not in ("model_type", "architectures")}
-    return cls.config_class(**settings)
+    try:
+        return cls.config_class(**settings)
+    except Exception as error:  # whatever their validation raises
+        reason = " ".join(str(error).split())[:200]
+        raise BadModel(f"{encoder.name}: config.json is not one of a {encoder.family.name} ({reason}).") from None
 
 
 @contextmanager
@@ -158,8 +189,9 @@ def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: in
         raise BadText(
             f"the tokenizer gives id {largest}, but the model knows only {vocabulary}: it belongs to another model."
         )
-    padding = tokenizer.pad_token_id
-    return Tokenized(tuple(ids), cut, empty, 0 if padding is None else int(padding))
+    padding, strange = tokenizer.pad_token_id, getattr(tokenizer, "unk_token_id", None)
+    unknown = 0 if strange is None else sum(own.count(strange) for own in ids)
+    return Tokenized(tuple(ids), cut, empty, 0 if padding is None else int(padding), unknown)
 
 
 def _longest(encoder: Encoder) -> int:
@@ -213,6 +245,8 @@ def see(encoder: Encoder, model: Model, batch: Batch, *, close: bool = False, we
             output_hidden_states=True,
             **({"output_attentions": True} if weights else {}),
         )
+    if not bool(torch.isfinite(found.last_hidden_state[batch.present]).all()):
+        raise BadModel(f"{encoder.name}: its own output is NaN or infinite; weights this large cannot be audited.")
     heads = tuple(found.attentions) if weights else ()
     parts = {name: tuple(part) for name, part in taken.items()}
     return Seen(batch, tuple(found.hidden_states), weights=heads, **parts)

@@ -28,8 +28,12 @@ class Norm:
 
     def on_sphere(self, x: Float[np.ndarray, "... d"]) -> tuple[Float[np.ndarray, "... d"], Float[np.ndarray, "..."]]:
         """u and the radius of tokens x."""
-        raw = (x - self.shift) / np.where(self.gamma == 0, 1.0, self.gamma)
-        if self.present:
+        lost = self.gamma == 0
+        raw = (x - self.shift) / np.where(lost, 1.0, self.gamma)
+        if self.present and lost.any():
+            # The mean is zero, so what γ = 0 has wiped out is known in sum; nothing that attention does depends on it.
+            raw = np.where(lost, -np.where(lost, 0.0, raw).sum(-1, keepdims=True) / lost.sum(), raw)
+        elif self.present:
             raw = raw - raw.mean(-1, keepdims=True)
         radius = np.linalg.norm(raw, axis=-1)
         return raw / np.maximum(radius, 1e-300)[..., None], radius / np.sqrt(x.shape[-1])

@@ -124,13 +124,22 @@ class Encoder:
     def bias(self, part: str, layer: int | None = None) -> np.ndarray:
         """A bias in float64; zeros where the model has none."""
         name = self.stored(part, layer, ".bias")
-        return np.zeros(self.dimension) if name is None else self._read(name)
+        found = np.zeros(self.dimension) if name is None else self._read(name)
+        if found.shape != (self.dimension,):
+            raise BadModel(f"{self.name}: tensor {name} is {found.shape}; config.json says {(self.dimension,)}.")
+        return found
 
     def shape(self, part: str, layer: int | None = None) -> tuple[int, ...]:
         return tuple(self.tensors[self._wanted(part, layer)].shape)
 
     def _read(self, name: str) -> np.ndarray:
-        found = self.tensors[name].to("cpu", torch.float64).numpy()
+        tensor = self.tensors[name]
+        if not tensor.is_floating_point():
+            raise BadModel(
+                f"{self.name}: tensor {name} holds {str(tensor.dtype).removeprefix('torch.')} numbers: a quantised "
+                "model, whose scales are stored elsewhere; give the model it was made from, or a dequantised copy."
+            )
+        found = tensor.to("cpu", torch.float64).numpy()
         if not np.isfinite(found).all():
             bad = int((~np.isfinite(found)).sum())
             raise BadModel(f"{self.name}: tensor {name} has {bad} entries of {found.size} that are NaN or infinite.")
@@ -329,6 +338,8 @@ def _encoder(
             shape = found.shape(part, layer)
             if shape != (d, d):
                 raise BadModel(f"{name}: {found.path(part, layer)}.weight is {shape}; config.json says {(d, d)}.")
+    if not family.shared and found.stored(family.query, layers, ".weight") is not None:
+        raise BadModel(f"{name}: config.json says {layers} layers, but the weights have more.")
     return found
 
 
@@ -358,7 +369,7 @@ def _recognised(name: str, config: Mapping[str, Any], tensors: Tensors) -> tuple
 def _count(name: str, config: Mapping[str, Any], *keys: str) -> int:
     for key in keys:
         value = config.get(key)
-        if isinstance(value, int) and 0 < value < 100_000:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 100_000:
             return value
     raise BadModel(f"{name}: config.json has no usable {keys[0]}.")
 
