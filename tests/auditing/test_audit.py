@@ -10,6 +10,7 @@ import torch
 import frostline as fl
 from frostline.auditing.audit import audit
 from frostline.auditing.frost import frost_line
+from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
 from frostline.auditing.saving import save_audit
 from frostline.auditing.texts import read_texts, sample, some
 from frostline.auditing.thresholds import broken, read_thresholds
@@ -77,6 +78,11 @@ def test_json_page_and_card(found, tmp_path):
 def test_the_same_seed_gives_the_same_audit(found, folder):
     again = audit(folder, tiny.TEXTS * 3)
     assert again.facts() == found.facts()
+
+
+def test_metrics_are_those_that_thresholds_know(found, folder):
+    assert tuple(found.metrics) == (*WEIGHT_METRICS, *TEXT_METRICS, *CHANGE_METRICS)
+    assert tuple(audit(folder).metrics) == WEIGHT_METRICS
 
 
 def test_weights_alone(folder):
@@ -184,6 +190,7 @@ def test_thresholds(tmp_path):
         ("[beta_max]\nmost = 1", "needs min = NUMBER"),
         ("beta_max = 3", "needs min = NUMBER"),
         ("[beta_max", "is not TOML"),
+        ("[beta_max]\nmax = nan", "needs min = NUMBER"),
     ):
         path.write_text(text)
         with pytest.raises(fl.errors.BadParameter, match=words):

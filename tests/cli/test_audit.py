@@ -59,6 +59,10 @@ def test_thresholds_decide_the_exit_code(call, models, tmp_path):
     limits.write_text("[beta_maxx]\nmin = 1\n")
     done = call("audit", models / "base", "--thresholds", limits, "--quiet")
     assert done.exit_code == 2 and "has no number 'beta_maxx'" in done.output
+    # A number that needs text is refused before the work, not after it.
+    limits.write_text("[worst_growth]\nmax = 9\n")
+    done = call("audit", models / "base", "--thresholds", limits, "--out", "other", "--quiet")
+    assert done.exit_code == 2 and not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """Limits that an audit must keep, from a TOML file, for use in CI."""
 
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from frostline.errors import BadParameter
 
 
-def read_thresholds(path: Path, metrics: Mapping[str, float] | None = None) -> dict[str, dict[str, float]]:
-    """A table per number, each with ``min``, ``max`` or both; with ``metrics`` their names are checked too."""
+def read_thresholds(path: Path, names: Collection[str]) -> dict[str, dict[str, float]]:
+    """A table per number, each with ``min``, ``max`` or both; the numbers must be of these names."""
     try:
         found = tomllib.loads(path.read_text())
     except OSError as error:
@@ -21,8 +22,8 @@ def read_thresholds(path: Path, metrics: Mapping[str, float] | None = None) -> d
             isinstance(x, int | float) and not isinstance(x, bool) and x == x for x in limits.values()
         ):
             raise BadParameter(f"{path}: [{name}] needs min = NUMBER or max = NUMBER, and nothing else.")
-        if metrics is not None and name not in metrics:
-            raise BadParameter(f"{path}: this audit has no number {name!r}; it has: {', '.join(metrics)}.")
+        if name not in names:
+            raise BadParameter(f"{path}: this audit has no number {name!r}; it has: {', '.join(names)}.")
     return found
 
 
@@ -30,7 +31,7 @@ def broken(thresholds: Mapping[str, Mapping[str, float]], metrics: Mapping[str, 
     """A sentence for every limit that is not kept; a number that is not known keeps none."""
     found = []
     for name, limits in thresholds.items():
-        value = metrics[name]
+        value = metrics.get(name, math.nan)
         if "min" in limits and not value >= limits["min"]:
             found.append(f"{name} is {value:.4g}, below {limits['min']:g}")
         if "max" in limits and not value <= limits["max"]:

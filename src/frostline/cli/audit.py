@@ -32,14 +32,15 @@ def audit(
 
     Example: frostline audit path/to/all-MiniLM-L6-v2 --text sample --out audit
     """
+    from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
     from frostline.auditing.saving import check_folder
     from frostline.auditing.texts import read_texts, some
     from frostline.auditing.thresholds import broken, read_thresholds
     from frostline.cli.progress import shares
 
     check_folder(out)
-    if thresholds is not None:
-        read_thresholds(thresholds)
+    names = (*WEIGHT_METRICS, *(TEXT_METRICS if text else ()), *(CHANGE_METRICS if text and perturbations else ()))
+    limits = {} if thresholds is None else read_thresholds(thresholds, names)
     texts = None if text is None else some(read_texts(text), max_texts)
     with shares("auditing", shown=not quiet) as report:
         from frostline.auditing.audit import audit as run
@@ -49,9 +50,9 @@ def audit(
         if report is not None:
             report("page", "drawing", 1, 1)
         page = save_audit(found, out)
-    limits = [] if thresholds is None else broken(read_thresholds(thresholds, found.metrics), found.metrics)
+    past = broken(limits, found.metrics)
     if json:
-        options.print_json(found.facts() | {"page": str(page), "broken_thresholds": limits})
+        options.print_json(found.facts() | {"page": str(page), "broken_thresholds": past})
     else:
         options.say(found.sentence, hang=0)
         options.say(f"Extraction: {found.proof.describe()}.")
@@ -61,8 +62,8 @@ def audit(
             options.say(f"       and {len(found.findings) - 8} more on the page.")
         for reason in found.skipped:
             options.say(f"Not looked at: {reason}.")
-        for sentence in limits:
+        for sentence in past:
             options.say(f"BROKEN {sentence}.", hang=7)
         options.say(f"Written: {page}")
-    if limits:
+    if past:
         raise typer.Exit(1)
