@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from frostline import plot
@@ -64,9 +64,15 @@ def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0
 def render(path: Path, template: str, **context: Any) -> Path:
     """Fill a template of this folder, with the common style, and write it at once or not at all."""
     here = files("frostline.report")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FunctionLoader(lambda name: (here / name).read_text()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["maths"] = maths
-    filled = environment.from_string((here / template).read_text())
+    filled = environment.get_template(template)
     write_atomically(path, filled.render(style=Markup((here / "page.css").read_text()), **context).encode())
     return path
 
