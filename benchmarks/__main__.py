@@ -182,10 +182,6 @@ def certificate(n: int, d: int) -> dict[str, Any]:
 
 def run_all() -> list[dict[str, Any]]:
     plans: list[Callable[[], dict[str, Any] | None]] = [
-        audits.weights_alone,
-        lambda: audits.with_text(1),
-        lambda: audits.with_text(4),
-        audits.comparison,
         *(
             lambda n=n, d=d, t=t: mean_map(n, d, t)
             for n, d in ((1000, 3), (5000, 3), (5000, 64))
@@ -205,6 +201,10 @@ def run_all() -> list[dict[str, Any]]:
         lambda: bracket(10**6, 3.0),
         lambda: certificate(100, 3),
         lambda: certificate(2000, 3),
+        audits.weights_alone,
+        lambda: audits.with_text(1),
+        lambda: audits.with_text(4),
+        audits.comparison,
     ]
     return [row for plan in plans if (row := plan()) is not None]
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
+from frostline.auditing.spectra import triangle
 from frostline.encoders.folding import FoldedLayer
 
 Map: TypeAlias = Literal["real", "full support", "arg-max"]
@@ -34,7 +35,7 @@ class Glass:
     @cached_property
     def key_core(self) -> Float[np.ndarray, "h k k"]:
         """R with key = RᵀU, U orthonormal rows: |keyᵀz| = |Rz|."""
-        return np.linalg.qr(self.layer.key.transpose(0, 2, 1)).R
+        return triangle(self.layer.key.transpose(0, 2, 1))
 
     @cached_property
     def through(self) -> Float[np.ndarray, "h k k"]:

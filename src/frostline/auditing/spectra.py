@@ -74,8 +74,8 @@ class HeadSpectra:
 def spectra(given: Factors) -> HeadSpectra:
     """All of ``HeadSpectra`` for these heads."""
     query, key, value, output = given.query, given.key, given.value, given.output
-    R_query, R_key, R_value = (np.linalg.qr(part.transpose(0, 2, 1)).R for part in (query, key, value))
-    R_output = np.linalg.qr(output).R
+    R_query, R_key, R_value = (triangle(part.transpose(0, 2, 1)) for part in (query, key, value))
+    R_output = triangle(output)
     sizes_B = np.linalg.svd(R_query @ R_key.transpose(0, 2, 1), compute_uv=False)
     sizes_V = np.linalg.svd(R_output @ R_value.transpose(0, 2, 1), compute_uv=False)
     inner, seen = value @ key.transpose(0, 2, 1), query @ output
@@ -121,6 +121,12 @@ def spectra(given: Factors) -> HeadSpectra:
         leading=tuple(lead.basis for lead in found),
         terminal=tuple(lead.basis for lead in found_V),
     )
+
+
+def triangle(matrix: Float[np.ndarray, "h d k"]) -> Float[np.ndarray, "h k k"]:
+    """R of the QR decomposition: |matrix·z| = |R·z|."""
+    found: np.ndarray = np.asarray(np.linalg.qr(matrix, mode="r"))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

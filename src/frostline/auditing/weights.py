@@ -10,9 +10,9 @@ from frostline.auditing.spectra import Factors, HeadSpectra, effective_rank, spe
 from frostline.encoders.folding import FoldedLayer
 from frostline.encoders.loading import Encoder
 
-DRAWS = 64
+DRAWS = 48
 """Random heads of the same shape that stand beside the real ones."""
-PATHS = 4
+PATHS = 3
 """Random value paths, d×d each."""
 
 
