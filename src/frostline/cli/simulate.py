@@ -92,7 +92,7 @@ def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:
         say(distance["none_because"])
     else:
         say(
-            f"W2 to the limit ({'exact' if distance['exact'] else 'each token to its own limit, an upper bound'}): "
+            f"W2 to the limit ({'exact' if distance.get('exact') else 'each token to its own limit, an upper bound'}): "
             f"{distance['first']:.4g} at the start, smallest "
             f"{distance['smallest']:.4g} at t = {distance['smallest_at']:.4g}, {distance['last']:.4g} at the end."
         )
