@@ -13,6 +13,7 @@ from frostline.auditing.freezing import Glass
 from frostline.encoders.capture import Model, Tokenized, batches, position_bias, rows, see
 from frostline.encoders.folding import FoldedLayer, Norm
 from frostline.encoders.loading import Encoder
+from frostline.sphere import geodesic
 
 CLOSE_TEXTS, CLOSE_TOKENS = 64, 128
 """How many texts are looked at closely, and how many of their tokens: what needs pairs of tokens is done for these."""
@@ -132,7 +133,7 @@ def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:
         "resultant": resultant,
         "cosine": (n * resultant**2 - 1) / (n - 1) if n > 1 else np.ones(len(u)),
         "participation": [n**2 / (np.linalg.norm(x @ x.T) ** 2) for x in u],
-        "travelled": [_angle(x, y).mean() for x, y in itertools.pairwise(u)],
+        "travelled": [geodesic(x, y).mean() for x, y in itertools.pairwise(u)],
     }
 
 
@@ -199,10 +200,6 @@ def between(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"]) -> float:
 def _clusters(x: np.ndarray) -> int:
     """Groups of tokens linked by angles below ``SAME``."""
     return int(connected_components(x @ x.T > np.cos(SAME), directed=False)[0])
-
-
-def _angle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.asarray(2 * np.arcsin(np.clip(np.linalg.norm(x - y, axis=-1) / 2, 0, 1)))
 
 
 def _cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -348,9 +348,11 @@ def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
             f"Only rounding: {verdicts.count('rounding')} of {len(verdicts)} layers differ by what a cast or a "
             "quantisation does."
         )
+    every = len(changed) == len(verdicts)
+    where = "every layer" if every else f"{len(changed)} of {len(verdicts)} layers ({', '.join(changed)})"
     kinds = sum(a != b for a, b in zip(heads["kind_base"], heads["kind_tuned"], strict=True))
     return (
-        f"Changed in {len(changed)} of {len(verdicts)} layers ({', '.join(changed)}): β by a factor "
+        f"Changed in {where}: β by a factor "
         f"{ratio.min():.2f} to {ratio.max():.2f} (median {np.median(ratio):.2f}), {kinds} of {len(ratio)} heads lead "
         f"in another way, A's leading direction turns by {np.degrees(np.median(heads['angle_A'])):.0f}° in the "
         "median."

@@ -8,7 +8,7 @@ import hashlib
 import json
 import pickle
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -372,10 +372,3 @@ def _count(name: str, config: Mapping[str, Any], *keys: str) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 100_000:
             return value
     raise BadModel(f"{name}: config.json has no usable {keys[0]}.")
-
-
-def named(encoder: Encoder) -> Iterator[tuple[int, int]]:
-    """Every layer and head."""
-    for layer in range(encoder.layers):
-        for head in range(encoder.heads):
-            yield layer, head
