@@ -11,6 +11,7 @@ import frostline as fl
 from frostline.auditing.audit import audit
 from frostline.auditing.frost import frost_line
 from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+from frostline.auditing.plateau import plateau
 from frostline.auditing.saving import save_audit
 from frostline.auditing.texts import read_texts, sample, some
 from frostline.auditing.thresholds import broken, read_thresholds
@@ -117,6 +118,11 @@ def test_a_live_model(folder, found):
 def test_what_is_not_folded_is_said():
     assert any("relative position" in one for one in audit(tiny.model("MPNet")).skipped)
     assert any("layer 0: tokens enter without a norm" in one for one in audit(tiny.model("ALBERT")).skipped)
+    modern = audit(tiny.model("ModernBERT"))
+    said = ("all layers: places turn", "layer 1: tokens see no further than 4", "layer 1, 2: the norm is in front")
+    assert all(any(one.startswith(words) for one in modern.skipped) for words in said)
+    places = [one for one in modern.assumptions if one.what.startswith(("attention does not", "every token"))]
+    assert len(places) == 2 and not any(one.holds for one in places)
 
 
 @pytest.mark.slow
@@ -162,6 +168,57 @@ def test_frost_lines():
     back = frost_line(np.array([[1.0, 0.05, 0.5, 0.0]]))
     assert back.depth == 3 and not frost_line(to_last[:1]).frozen
     assert "up to the last layer" in back.describe() and "After 3 of 5 layers" in found.describe()
+
+
+def test_plateaus():
+    """Movement per layer, with noise: seen where it is, with its end; not where the cloud only slows down."""
+    rng = np.random.default_rng(0)
+
+    def seen(*speeds, noise=0.02):
+        return plateau(np.array(speeds) * (1 + noise * rng.standard_normal((40, len(speeds)))), seed=0)
+
+    metastable = seen(1.0, 0.8, 0.05, 0.06, 0.05, 0.4, 0.3)
+    assert (metastable.begin, metastable.end, metastable.leaves) == (2, 4, 5)
+    assert "terminal phase" in metastable.describe() and "layers 2 to 4" in metastable.describe()
+    ended = seen(0.5, 1.0, 0.1, 0.1)
+    assert (ended.begin, ended.end, ended.leaves) == (2, 3, None) and "no terminal" in ended.describe()
+    for without in (
+        seen(1.0, 0.8, 0.6, 0.5),
+        seen(1.0, 0.1, 0.9),
+        seen(0.1, 0.1, 1.0),
+        seen(1.0, 0.24, 0.24, noise=0.5),
+    ):
+        assert without.begin is None and "No plateau" in without.describe()
+    assert plateau(np.zeros((40, 3))) is None and plateau(np.ones((3, 3))) is None
+
+
+@pytest.mark.parametrize("family", ["ModernBERT", "ESM"])
+def test_norms_in_front_of_attention(tmp_path, family):
+    """Pre-norm models: the expected concentration at the model's own temperature is that of its own states."""
+    made = tiny.model(family)
+    with torch.no_grad():
+        for name, part in made.named_parameters():
+            if "mlp" in name or "intermediate" in name or (".output.dense" in name and "attention" not in name):
+                part.zero_()
+    one = fl.audit(tiny.save(made, tmp_path), tiny.TEXTS, perturbations=False)
+    table = one.layers.to_pydict()
+    # Without a feed-forward half the next cloud is the one after attention.
+    assert np.allclose(table["observed"], one.clouds["resultant"].to_numpy()[1:], atol=1e-5)
+    assert np.allclose(table["before"], one.clouds["resultant"].to_numpy()[:-1], atol=1e-3)
+    assert table["size"][2] > table["size"][1] > 1
+    alone = fl.audit(tmp_path)
+    ratio = np.array(alone.heads["rate"]) / np.array(one.heads["rate"])
+    own = np.repeat(table["size"], 4) if family == "ESM" else np.repeat([1.0, *table["size"][1:]], 4)
+    assert np.allclose(ratio, own, rtol=0.1, equal_nan=True)
+
+
+def test_models_that_read_images(tmp_path):
+    folder = tiny.save(tiny.model("ViT"), tmp_path, tokenizer=False)
+    found = fl.audit(folder)
+    assert found.proof.holds and any("images of noise" in one for one in found.skipped)
+    assert found.to_html(tmp_path / "page.html").stat().st_size > 10_000
+    with pytest.raises(fl.errors.BadText, match="reads images"):
+        fl.audit(folder, ["a text"])
 
 
 def test_texts(tmp_path):

@@ -37,7 +37,7 @@ def cold(layers, tokens):
     found = [tokens[0]]
     for layer in layers:
         glass = Glass(layer)
-        found.append(glass.after(found[-1], glass.look(found[-1], sources=False).seen["full support"]))
+        found.append(glass.cold(found[-1], np.ones(len(found[-1]))))
     return found
 
 
@@ -58,7 +58,7 @@ def test_tokens_go_to_the_predicted_limit(exact):
     """Zero temperature predicts the updates (cosine 0.99), and where nearly every token ends."""
     layers, clouds, tokens = exact
     assert clouds.layer_fidelity_full.min() > 0.99
-    limit, moved = Glass(layers[0]).cold_limit(tokens[0], most=800)
+    limit, moved = Glass(layers[0]).cold_limit(tokens[0], np.ones(len(tokens[0])), most=800)
     settled = moved <= 1e-4
     assert settled.mean() > 0.95
     assert np.abs(np.abs(limit[settled] @ LEAD) - 1).max() < 1e-3

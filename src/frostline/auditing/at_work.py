@@ -9,6 +9,7 @@ import numpy as np
 from frostline.auditing.clouds import Clouds, measure
 from frostline.auditing.frost import FrostLine, frost_line
 from frostline.auditing.perturbing import Perturbations, perturb
+from frostline.auditing.plateau import Plateau, plateau
 from frostline.encoders.capture import Model, Tokenized, open_model
 from frostline.encoders.folding import FoldedLayer, folded, norm_before
 from frostline.encoders.loading import Encoder, load
@@ -20,10 +21,11 @@ CONTROL_TEXTS = 64
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A model on a text: its clouds, its frost line, and (when asked for) how changes of the input travel."""
+    """A model on a text: its clouds, where they freeze or pause, and (when asked for) how changes travel."""
 
     clouds: Clouds
     line: FrostLine | None
+    plateau: Plateau | None
     perturbations: Perturbations | None
 
 
@@ -49,7 +51,8 @@ def measured_on(
     if perturbations:
         tell(name, "perturbations", 1, 1)
         moved = perturb(layers, last, model, tokenized, seed=seed)
-    return Measured(clouds, frost_line(clouds.to_last, seed=seed), moved)
+    line, pause = frost_line(clouds.to_last, seed=seed), plateau(clouds.to_previous, seed=seed)
+    return Measured(clouds, line, pause, moved)
 
 
 def controls_of(

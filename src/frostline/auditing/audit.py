@@ -2,7 +2,7 @@
 
 import dataclasses
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,28 @@ from frostline.auditing.at_work import Measured, Report, controls_of, measured_o
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost import FEWEST, FrostLine
 from frostline.auditing.judging import Assumption, assumptions_of, metrics_of, sentence_of
+from frostline.auditing.plateau import Plateau
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
 from frostline.auditing.texts import checked, sample
 from frostline.auditing.weights import Range, Weights, read
-from frostline.encoders.capture import Model, Tokenized, open_model, open_tokenizer, plain_copy, tokenize
+from frostline.encoders.capture import (
+    Batch,
+    Model,
+    Tokenized,
+    batches,
+    noise,
+    open_model,
+    open_tokenizer,
+    plain_copy,
+    tokenize,
+)
 from frostline.encoders.folding import FoldedLayer, folded
 from frostline.encoders.loading import Encoder, load, need
 from frostline.encoders.proof import Proof, prove
 from frostline.errors import BadText
 from frostline.store import plain
 
-PROOF_TEXTS = 6
+PROOF_TEXTS, PROOF_IMAGES = 6, 2
 STRANGE = 0.2
 """Share of unknown tokens above which a text is not the model's."""
 
@@ -41,6 +52,7 @@ class Audit:
     findings     what stands out, the largest effect first
     assumptions  what the theory needs, and whether this model has it
     skipped      what was not looked at, and why
+    frost        the depth from which the cloud no longer changes; plateau: layers that hardly move it (with text)
     """
 
     provenance: Mapping[str, Any]
@@ -52,6 +64,7 @@ class Audit:
     assumptions: tuple[Assumption, ...]
     skipped: tuple[str, ...]
     frost: FrostLine | None
+    plateau: Plateau | None
     references: Mapping[str, Range]
     metrics: Mapping[str, float]
     sentence: str
@@ -84,6 +97,7 @@ class Audit:
                 "proof": dataclasses.asdict(self.proof),
                 "metrics": dict(self.metrics),
                 "frost_line": None if self.frost is None else dataclasses.asdict(self.frost),
+                "plateau": None if self.plateau is None else dataclasses.asdict(self.plateau),
                 "findings": [dataclasses.asdict(one) for one in self.findings],
                 "assumptions": [dataclasses.asdict(one) for one in self.assumptions],
                 "skipped": list(self.skipped),
@@ -119,7 +133,7 @@ def audit(
     live: Model = plain_copy(model) if isinstance(model, nn.Module) else open_model(encoder)
     skipped: list[str] = []
     words = _tokenizer(encoder, tokenizer, texts, skipped)
-    proof = prove(encoder, layers, live, _proof_tokens(encoder, words, texts, seed))
+    proof = prove(encoder, layers, live, _proof_batches(encoder, words, texts, seed))
     spectra = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
     found = finding_rules.from_weights(spectra)
     measured: Measured | None = None
@@ -135,7 +149,7 @@ def audit(
         found += finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
         if measured.perturbations is not None and random.perturbations is not None:
             found += finding_rules.from_perturbations(measured.perturbations, random.perturbations)
-    else:
+    elif encoder.family.reads == "text":
         skipped.append("everything that needs text (clouds, frost line, fidelity, perturbations): give --text")
     found.sort(key=lambda one: -one.effect)
     assumptions = assumptions_of(encoder, layers, spectra, measured)
@@ -143,13 +157,14 @@ def audit(
     return Audit(
         provenance=_provenance(encoder, tokenized, source if texts is not None else None, seed),
         proof=proof,
-        heads=heads_table(spectra, measured),
+        heads=heads_table(layers, spectra, measured),
         layers=layers_table(spectra, measured, controls),
         clouds=clouds_table(measured, controls),
         findings=tuple(found),
         assumptions=assumptions,
         skipped=(*skipped, *_unfolded(layers)),
         frost=None if measured is None else measured.line,
+        plateau=None if measured is None else measured.plateau,
         references={name: spectra.reference(name) for name in SCALE_FREE},
         metrics=metrics,
         sentence=sentence_of(encoder, spectra, measured, metrics),
@@ -158,6 +173,14 @@ def audit(
 
 
 def _tokenizer(encoder: Encoder, given: Any, texts: Sequence[str] | None, skipped: list[str]) -> Any:
+    if encoder.family.reads == "images":
+        if texts is not None:
+            raise BadText(f"{encoder.name} reads images ({encoder.family.name}); audit its weights, without text.")
+        skipped.append(
+            "everything that needs input (clouds, frost line, fidelity, perturbations): this model reads images, and "
+            "frostline measures on text; extraction was proved on images of noise"
+        )
+        return None
     if given is not None:
         return given
     if encoder.folder is None:
@@ -173,12 +196,15 @@ def _tokenizer(encoder: Encoder, given: Any, texts: Sequence[str] | None, skippe
         return None
 
 
-def _proof_tokens(encoder: Encoder, tokenizer: Any, texts: Sequence[str] | None, seed: int) -> Tokenized:
+def _proof_batches(encoder: Encoder, tokenizer: Any, texts: Sequence[str] | None, seed: int) -> Iterator[Batch]:
+    if encoder.family.reads == "images":
+        return noise(encoder, images=PROOF_IMAGES, seed=seed)
     if tokenizer is None:
         ids = np.random.default_rng(seed).integers(5, int(encoder.config["vocab_size"]), size=(PROOF_TEXTS, 16))
-        return Tokenized(tuple(tuple(row) for row in ids.tolist()), 0, 0, 0)
+        return batches(Tokenized(tuple(tuple(row) for row in ids.tolist()), 0, 0, 0), tokens=1)
     chosen = list(texts or sample())
-    return tokenize(encoder, tokenizer, chosen[:: max(1, len(chosen) // PROOF_TEXTS)][:PROOF_TEXTS], most=64)
+    few = chosen[:: max(1, len(chosen) // PROOF_TEXTS)][:PROOF_TEXTS]
+    return batches(tokenize(encoder, tokenizer, few, most=64), tokens=1)
 
 
 def _provenance(encoder: Encoder, tokenized: Tokenized | None, source: str | None, seed: int) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
 from frostline.auditing.freezing import Glass
-from frostline.encoders.capture import Model, Tokenized, batches, position_bias, rows, see
+from frostline.encoders.capture import Model, Tokenized, batches, rows, see
 from frostline.encoders.folding import FoldedLayer, Norm
 from frostline.encoders.loading import Encoder
+from frostline.encoders.positions import Positions, positions
 from frostline.sphere import geodesic
 
 CLOSE_TEXTS, CLOSE_TOKENS = 64, 128
@@ -35,7 +36,9 @@ class Clouds:
     travelled: Float[np.ndarray, "t layers"]
     """Mean angle of a token between one cloud and the next."""
     radius: Float[np.ndarray, "t clouds"]
-    """Largest distance of a token from the sphere."""
+    """Largest distance of a token from the sphere, as heads see it."""
+    size: Float[np.ndarray, "t layers"]
+    """Median size of what goes past attention, in units of √d."""
     clusters: Float[np.ndarray, "c clouds"]
     to_previous: Float[np.ndarray, "c layers"]
     to_last: Float[np.ndarray, "c clouds"]
@@ -93,7 +96,7 @@ def measure(
     glasses = [Glass(layer) for layer in layers]
     chosen = _spread(len(tokenized.ids), close)
     few = sorted(chosen)[:: max(1, len(chosen) // COLD_TEXTS)]
-    kept: dict[int, list[np.ndarray]] = {}
+    kept: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     found = _Growing()
     done = 0
     for batch in batches(tokenized):
@@ -102,18 +105,21 @@ def measure(
         for place, number in enumerate(batch.numbers):
             pairs = [norm.on_sphere(state[place]) for norm, state in zip(norms, states, strict=True)]
             u = [pair[0] for pair in pairs]
+            radii = [norm.seen(size) for norm, (_, size) in zip(norms, pairs, strict=True)]
+            pasts = [x[place] - x[place].mean(-1, keepdims=True) for x in states[:-1]]
             found.add(
                 number,
                 **_whole(u),
-                radius=[np.abs(r - 1).max() for _, r in pairs],
+                radius=[np.abs(r - 1).max() for r in radii],
+                size=[np.median(np.linalg.norm(past, axis=-1)) / np.sqrt(encoder.dimension) for past in pasts],
             )
             if number in chosen:
                 # Heads see tokens as they are: with the radius that matters where they enter without a norm.
-                entering = [x * radius[:, None] for x, radius in pairs]
-                bias = position_bias(encoder, model, tokens=len(entering[0]))
-                _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, bias)
+                entering = [x * radius[:, None] for x, radius in zip(u, radii, strict=True)]
+                places = [positions(encoder, model, layer, len(u[0])) for layer in range(len(layers))]
+                _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, pasts, places)
                 if number in few:
-                    kept[number] = [x[:COLD_TOKENS] for x in u]
+                    kept[number] = [(x[:COLD_TOKENS], size[:COLD_TOKENS]) for x, size in pairs]
         done += len(batch.numbers)
         tick(done, len(tokenized.ids))
     _limits(found, glasses, kept)
@@ -143,7 +149,8 @@ def _closely(
     glasses: Sequence[Glass],
     u: Sequence[np.ndarray],
     entering: Sequence[np.ndarray],
-    bias: np.ndarray | None,
+    pasts: Sequence[np.ndarray],
+    places: Sequence[Positions],
 ) -> None:
     """What needs pairs of tokens, or the heads."""
     found.add(
@@ -153,11 +160,10 @@ def _closely(
         to_last=[between(x, u[-1]) for x in u],
     )
     table: dict[str, list[object]] = {}
-    for glass, unit, x in zip(glasses, u, entering, strict=False):
-        look = glass.look(x, bias=bias)
+    for glass, unit, x, past, at in zip(glasses, u, entering, pasts, places, strict=False):
+        look = glass.look(x, at=at)
         real, full, best = (look.seen[name] for name in ("real", "full support", "arg-max"))
         updates = [glass.update(seen) for seen in (real, full, best)]
-        past = glass.residual(x)
         after = [(past + update) / np.linalg.norm(past + update, axis=-1, keepdims=True) for update in updates]
         values = {
             "before": np.linalg.norm(x.mean(0)) if glass.layer.norm.present else np.linalg.norm(unit.mean(0)),
@@ -177,15 +183,16 @@ def _closely(
     found.add(number, **table)
 
 
-def _limits(found: _Growing, glasses: Sequence[Glass], kept: dict[int, list[np.ndarray]]) -> None:
+def _limits(found: _Growing, glasses: Sequence[Glass], kept: dict[int, list[tuple[np.ndarray, np.ndarray]]]) -> None:
     """Each layer's own limit of some texts; every token goes there by itself, so all texts go together."""
     numbers = sorted(kept)
-    cuts = np.cumsum([len(kept[number][0]) for number in numbers])[:-1]
+    cuts = np.cumsum([len(kept[number][0][0]) for number in numbers])[:-1]
     distance, settled = np.zeros((len(numbers), len(glasses))), np.zeros((len(numbers), len(glasses)))
     for layer, glass in enumerate(glasses):
-        ends, moved = glass.cold_limit(np.concatenate([kept[number][layer] for number in numbers]))
+        u, size = (np.concatenate([kept[number][layer][part] for number in numbers]) for part in (0, 1))
+        ends, moved = glass.cold_limit(u, size)
         for row, (end, step) in enumerate(zip(np.split(ends, cuts), np.split(moved, cuts), strict=True)):
-            distance[row, layer] = between(kept[numbers[row]][layer + 1], end)
+            distance[row, layer] = between(kept[numbers[row]][layer + 1][0], end)
             settled[row, layer] = (step <= SETTLED).mean()
     for row, number in enumerate(numbers):
         found.add(number, to_limit=distance[row], settled=settled[row])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from frostline.auditing.at_work import CONTROL_TEXTS, measured_on, some_of
 from frostline.auditing.spectra import Factors, HeadSpectra, spectra
 from frostline.auditing.texts import checked
-from frostline.encoders.capture import open_model, open_tokenizer, tokenize
+from frostline.encoders.capture import batches, open_model, open_tokenizer, tokenize
 from frostline.encoders.folding import folded
 from frostline.encoders.loading import Encoder, load
 from frostline.encoders.proof import prove
@@ -139,7 +139,7 @@ def _at_work(
     for name, (source, encoder) in (("base", base), ("tuned", tuned)):
         layers = [folded(encoder, number) for number in range(encoder.layers)]
         model = source.base_model if isinstance(source, nn.Module) else open_model(encoder)
-        prove(encoder, layers, model, some_of(tokenized, 4))
+        prove(encoder, layers, model, batches(some_of(tokenized, 4), tokens=1))
         seen = measured_on(encoder, layers, model, tokenized, perturbations=False, seed=seed)
         rows[f"travelled_{name}"] = seen.clouds.travelled.mean(0).tolist()
         rows[f"fidelity_{name}"] = seen.clouds.layer_fidelity_argmax.mean(0).tolist()
@@ -182,7 +182,7 @@ def _settings(one: Encoder, other: Encoder) -> list[str]:
 def _parts(encoder: Encoder, layer: int | None) -> set[str]:
     """Modules of this layer that hold weights, attention and all else; of the whole model for None."""
     start = encoder.prefix + ("" if layer is None else encoder.family.layer.format(layer))
-    ends = (".weight", ".bias", ".gamma", ".beta")
+    ends = (".weight", ".bias")
     return {
         name.removeprefix(encoder.prefix).rsplit(".", 1)[0]
         for name in encoder.tensors.names

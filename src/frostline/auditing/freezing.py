@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from frostline.auditing.spectra import triangle
 from frostline.encoders.folding import FoldedLayer
+from frostline.encoders.positions import NOWHERE, Positions
 
 Map: TypeAlias = Literal["real", "full support", "arg-max"]
 """What a token sees: the softmax mean, y* anywhere on the sphere, or the token present that fits best."""
@@ -48,19 +49,20 @@ class Glass:
         output = self.layer.output - self.layer.output.mean(1, keepdims=True)
         return output.transpose(0, 2, 1) @ output
 
-    def look(
-        self, u: Float[np.ndarray, "n d"], *, sources: bool = True, bias: Float[np.ndarray, "h n n"] | None = None
-    ) -> Look:
-        """What tokens u see; ``sources``: also the maps that need the other tokens; ``bias``: added to the logits."""
+    def look(self, u: Float[np.ndarray, "n d"], *, sources: bool = True, at: Positions = NOWHERE) -> Look:
+        """What tokens u see; ``sources``: also the maps that need the other tokens, and the places they are at."""
         asking = u @ self.layer.query.transpose(0, 2, 1) + self.layer.asked[:, None, :]
         kappa = np.linalg.norm(asking @ self.key_core.transpose(0, 2, 1), axis=-1)
         full = asking @ self.through.transpose(0, 2, 1) / np.maximum(kappa, 1e-300)[..., None]
         seen: dict[Map, np.ndarray] = {"full support": full}
         perplexity = np.full(kappa.shape, np.nan)
         if sources:
-            logits = asking @ (u @ self.layer.key.transpose(0, 2, 1)).transpose(0, 2, 1)
-            if bias is not None:
-                logits = logits + bias
+            keys = u @ self.layer.key.transpose(0, 2, 1)
+            if at.turning:
+                asking, keys = at.turned(asking), at.turned(keys + self.layer.key_shift[:, None])
+            logits = asking @ keys.transpose(0, 2, 1)
+            if at.bias is not None:
+                logits = logits + at.bias
             offered = u @ self.layer.value.transpose(0, 2, 1)
             best = logits.argmax(-1)
             logits -= logits.max(-1, keepdims=True)
@@ -85,26 +87,23 @@ class Glass:
         found = found + self.layer.head_shift.sum(0) + self.layer.output_bias
         return np.asarray(found - found.mean(-1, keepdims=True))
 
-    def residual(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """√d·Γu + b without its mean: what goes past attention."""
-        found = np.sqrt(u.shape[-1]) * self.layer.norm.gamma * u + self.layer.norm.shift
-        return np.asarray(found - found.mean(-1, keepdims=True))
-
-    def after(self, u: Float[np.ndarray, "n d"], coordinates: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
-        """The tokens after the attention half, on the sphere (eq. 15)."""
-        found = self.residual(u) + self.update(coordinates)
+    def cold(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+        """Tokens of this size after the attention half at zero temperature, on the sphere (eq. 15)."""
+        seen = self.look(u * self.layer.norm.seen(size)[:, None], sources=False).seen["full support"]
+        found = self.layer.norm.past(u, size) + self.update(seen)
         return np.asarray(found / np.linalg.norm(found, axis=-1, keepdims=True))
 
     def cold_limit(
-        self, u: Float[np.ndarray, "n d"], *, most: int = 50, still: float = 1e-4
+        self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"], *, most: int = 50, still: float = 1e-4
     ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
         """Where tokens go when this attention half is applied for ever at zero temperature, and their last step.
 
-        A last step above ``still`` says that the token had not settled after ``most`` applications.
+        They keep their size, which changes the way but not the end. A last step above ``still`` says that the token
+        had not settled after ``most`` applications.
         """
         moved = np.full(len(u), np.inf)
         for _ in range(most):
-            following = self.after(u, self.look(u, sources=False).seen["full support"])
+            following = self.cold(u, size)
             moved = np.linalg.norm(following - u, axis=-1)
             u = following
             if moved.max() <= still:

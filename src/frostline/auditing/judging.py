@@ -63,6 +63,13 @@ def assumptions_of(
             asymmetry < 0.1,
         ),
     ]
+    local = sum(encoder.window(number) is not None for number in range(encoder.layers))
+    if encoder.positions != "added":
+        found.append(Assumption("attention does not know places", "none", f"{encoder.positions} positions", False))
+    if local:
+        found.append(
+            Assumption("every token sees all others", "all layers", f"{local} of {encoder.layers} are local", False)
+        )
     if measured is None:
         most = max(
             float((spectra.layers[layer.number].beta + np.linalg.norm(layer.key_bias, axis=1)).max())
@@ -72,7 +79,7 @@ def assumptions_of(
             Assumption(
                 "low temperature",
                 f"κ well above (d−1)/2 = {cold:.0f}",
-                f"at most {most:.0f} (β + |g| of the coldest head); text tells",
+                f"at most {most:.0f} (β + |g| of the coldest head); weights alone do not tell",
                 False,
             )
         )
@@ -144,7 +151,7 @@ def sentence_of(encoder: Encoder, spectra: Weights, measured: Measured | None, m
         "rotate rather than gather"
     )
     if measured is None:
-        return base + "; how cold they are at work needs text."
+        return base + "; how cold they are at work, weights alone do not tell."
     cold = (encoder.dimension - 1) / 2
     frozen = "It does not move tokens at all." if measured.line is None else measured.line.describe()
     warm = "cold" if metrics["kappa_median"] > cold else "warm"

@@ -59,6 +59,22 @@ MEANINGS = (
     "factor ten. kappa: inverse temperature on the text. perplexity: tokens attended to, over n. fidelity: cosine of "
     "the real update with zero temperature."
 )
+LAYER_MEANINGS = (
+    "rotating_heads: heads whose VBᵀ leads with a complex pair. symmetry_score: of W_QᵀW_K, 1 symmetric, 0 random, −1 "
+    "antisymmetric. value_path_rank: effective rank of Σ V_h. size: of what goes past attention, in √d; step: size of "
+    "the attention update over it. before, observed, expected: resultant length around the attention half, as it is and "
+    "at zero temperature. layer_fidelity: cosine of the whole real update with zero temperature. travelled: mean angle "
+    "of a token through the layer. to_previous: W₂ between the clouds before and after. to_limit: W₂ to where the "
+    "attention half alone would take the tokens; settled: share of tokens that have such an end. cold_growth: what one "
+    "zero-temperature attention half makes of a small change."
+)
+CLOUD_MEANINGS = (
+    "Cloud 0 is the input, the last the output. resultant: length of the mean token. cosine: mean over pairs of tokens. "
+    "participation: effective number of dimensions. clusters: groups linked by angles below 0.3. to_last: W₂ to the "
+    "last cloud; share: of that of the input, with low and high (95 %, texts resampled). radius: largest distance of a "
+    "token from the sphere. random_change, worst_change: size of a small change of the input, relative to cloud 0. _low "
+    "and _high otherwise: 10 % and 90 % of the texts."
+)
 
 
 def write_audit(path: Path, audit: Audit) -> Path:
@@ -75,14 +91,14 @@ def write_audit(path: Path, audit: Audit) -> Path:
         assumptions=audit.assumptions,
         proof=audit.proof.describe(),
         skipped=audit.skipped,
-        figures=[_figure(name, drawn) for name, drawn in drawings(audit).items()],
+        figures=[_figure(name, drawn, _notes(audit, name)) for name, drawn in drawings(audit).items()],
         tables=[
             _facts("Where this comes from", audit.provenance),
             _facts("Single numbers, as --thresholds reads them", audit.metrics),
             _references(audit),
             rows_of("Heads", audit.heads, MEANINGS),
-            rows_of("Layers", audit.layers, ""),
-            *([rows_of("Clouds", audit.clouds, "")] if len(audit.clouds) else []),
+            rows_of("Layers", audit.layers, LAYER_MEANINGS),
+            *([rows_of("Clouds", audit.clouds, CLOUD_MEANINGS)] if len(audit.clouds) else []),
         ],
     )
 
@@ -131,11 +147,21 @@ def model_card(audit: Audit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _figure(name: str, drawn: Figure) -> dict[str, Any]:
+def _notes(audit: Audit, name: str) -> str:
+    """What was read off a figure, in words."""
+    return audit.plateau.describe() if name == "concentration" and audit.plateau is not None else ""
+
+
+def _figure(name: str, drawn: Figure, notes: str) -> dict[str, Any]:
     buffer = io.StringIO()
     plot.write_svg(drawn, buffer)
     title, reading = READINGS[name]
-    return {"name": name, "title": title, "reading": reading, "svg": Markup(inlined(buffer.getvalue(), name, title))}
+    return {
+        "name": name,
+        "title": title,
+        "reading": f"{reading} {notes}".strip(),
+        "svg": Markup(inlined(buffer.getvalue(), name, title)),
+    }
 
 
 def _facts(title: str, facts: Any) -> dict[str, Any]:

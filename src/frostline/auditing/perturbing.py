@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from frostline.auditing.freezing import Glass
 from frostline.encoders.capture import Model, Tokenized
@@ -39,31 +40,55 @@ def perturb(
     numbers = np.unique(np.linspace(0, len(tokenized.ids) - 1, min(TEXTS, len(tokenized.ids))).round().astype(int))
     random, worst, cold = [], [], []
     for number in numbers:
-        ids = torch.tensor(tokenized.ids[number][:TOKENS])[None]
-        table = model.get_input_embeddings()
-        start = table(ids).detach()
-        sizes = [_followed(model, norms, start, _drawn(start, rng)) for _ in range(RANDOM)]
+        text = _Text(model, torch.tensor(tokenized.ids[number][:TOKENS])[None])
+        sizes = [_followed(text, norms, _drawn(text, rng)) for _ in range(RANDOM)]
         random.append(np.sqrt(np.mean(np.square(sizes), axis=0)))
-        worst.append(_followed(model, norms, start, _worst(model, start, _drawn(start, rng))))
+        worst.append(_followed(text, norms, _worst(text, _drawn(text, rng))))
         with torch.no_grad():
-            states = model(inputs_embeds=start, output_hidden_states=True).hidden_states
+            states = text.run()
         cold.append(
             [_cold(glass, state[0].double().numpy(), rng) for glass, state in zip(glasses, states, strict=False)]
         )
     return Perturbations(np.array(random), np.array(worst), np.array(cold))
 
 
-def _drawn(start: Tensor, rng: np.random.Generator) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """A text that the model can be run on with a change added to what its embedding table gives."""
+
+    model: Model
+    ids: Tensor
+
+    @cached_property
+    def start(self) -> Tensor:
+        found: Tensor = self.model.get_input_embeddings()(self.ids).detach()
+        return found
+
+    def run(self, change: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The states before, between and after the layers."""
+
+        def add(module: nn.Module, given: object, result: Tensor) -> Tensor:
+            return result if change is None else result + change
+
+        hook = self.model.get_input_embeddings().register_forward_hook(add)
+        try:
+            found = self.model(input_ids=self.ids, output_hidden_states=True)
+        finally:
+            hook.remove()
+        return (*found.hidden_states[:-1], found.last_hidden_state)
+
+
+def _drawn(text: _Text, rng: np.random.Generator) -> Tensor:
     """A random direction of norm one."""
-    found = torch.from_numpy(rng.standard_normal(tuple(start.shape))).to(start)
+    found = torch.from_numpy(rng.standard_normal(tuple(text.start.shape))).to(text.start)
     return found / found.norm()
 
 
-def _followed(model: Model, norms: Sequence[Norm], start: Tensor, direction: Tensor) -> np.ndarray:
+def _followed(text: _Text, norms: Sequence[Norm], direction: Tensor) -> np.ndarray:
     """Root mean square size of the change at each cloud, relative to the first, by central differences."""
-    change = SIZE * start.norm() * direction
+    change = SIZE * text.start.norm() * direction
     with torch.no_grad():
-        ends = [model(inputs_embeds=start + sign * change, output_hidden_states=True).hidden_states for sign in (1, -1)]
+        ends = [text.run(sign * change) for sign in (1, -1)]
     sizes = [
         np.linalg.norm(norm.on_sphere(plus[0].double().numpy())[0] - norm.on_sphere(minus[0].double().numpy())[0])
         for norm, plus, minus in zip(norms, *ends, strict=True)
@@ -71,24 +96,23 @@ def _followed(model: Model, norms: Sequence[Norm], start: Tensor, direction: Ten
     return np.asarray(sizes) / sizes[0]
 
 
-def _worst(model: Model, start: Tensor, direction: Tensor) -> Tensor:
+def _worst(text: _Text, direction: Tensor) -> Tensor:
     """The change that grows most on its way to the last cloud: power iteration on JᵀJ."""
+    size = SIZE * text.start.norm()
     for _ in range(POWERS):
         with torch.no_grad():
-            step = SIZE * start.norm() * direction
-            ends = [model(inputs_embeds=start + sign * step).last_hidden_state for sign in (1, -1)]
-            pushed = (ends[0] - ends[1]) / (2 * SIZE * start.norm())
+            ends = [text.run(sign * size * direction)[-1] for sign in (1, -1)]
+            pushed = (ends[0] - ends[1]) / (2 * size)
         with torch.enable_grad():
-            free = start.clone().requires_grad_(True)
-            reached = model(inputs_embeds=free).last_hidden_state
-            (back,) = torch.autograd.grad((reached * pushed).sum(), free)
+            free = torch.zeros_like(text.start, requires_grad=True)
+            (back,) = torch.autograd.grad((text.run(free)[-1] * pushed).sum(), free)
         direction = back / back.norm()
     return direction
 
 
 def _cold(glass: Glass, x: np.ndarray, rng: np.random.Generator) -> float:
     """Growth of a random tangent change through one zero-temperature attention half."""
-    u, _ = glass.layer.norm.on_sphere(x)
+    u, size = glass.layer.norm.on_sphere(x)
     change = rng.standard_normal(u.shape)
     if glass.layer.norm.present:
         change -= change.mean(-1, keepdims=True)
@@ -98,5 +122,5 @@ def _cold(glass: Glass, x: np.ndarray, rng: np.random.Generator) -> float:
     for sign in (1, -1):
         moved = u + sign * change
         moved /= np.linalg.norm(moved, axis=-1, keepdims=True)
-        ends.append(glass.after(moved, glass.look(moved, sources=False).seen["full support"]))
+        ends.append(glass.cold(moved, size))
     return float(np.linalg.norm(ends[0] - ends[1]) / 2e-4)

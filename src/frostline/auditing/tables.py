@@ -1,6 +1,6 @@
 """The tables of an audit: a row per head, per layer, per cloud."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from frostline.auditing.at_work import Measured
 from frostline.auditing.weights import Weights
+from frostline.encoders.folding import FoldedLayer
 
 SCALE_FREE = (
     "logit_rank",
@@ -21,11 +22,16 @@ SCALE_FREE = (
 )
 
 
-def heads_table(spectra: Weights, measured: Measured | None) -> pa.Table:
+def heads_table(folds: Sequence[FoldedLayer], spectra: Weights, measured: Measured | None) -> pa.Table:
     layers, heads = spectra.each("beta").shape
     lead = np.array([[spectra.eigenvalues(i, j)[0] for j in range(heads)] for i in range(layers)])
     lead_V = np.stack([layer.value_eigenvalues[:, 0] for layer in spectra.layers])
     rate = spectra.each("rate")
+    if measured is not None:
+        # What goes past attention in a pre-norm model has the size that the layers before have given it.
+        own = measured.clouds.size.mean(0)
+        free = np.array([fold.norm.epsilon is not None for fold in folds])
+        rate = rate / np.where(free, own, 1.0)[:, None]
     columns: dict[str, Any] = {
         "layer": np.repeat(np.arange(layers), heads),
         "head": np.tile(np.arange(heads), layers),
@@ -60,7 +66,7 @@ def layers_table(spectra: Weights, measured: Measured | None, controls: Mapping[
         "value_path_rank_random": np.full(len(beta), np.median(spectra.path_control)),
     }
     if measured is not None:
-        names = ("step", "before", "observed", "expected_full", "expected_argmax", "layer_fidelity_full")
+        names = ("size", "step", "before", "observed", "expected_full", "expected_argmax", "layer_fidelity_full")
         for name in (*names, "layer_fidelity_argmax", "travelled", "to_previous", "to_limit", "settled"):
             columns[name] = getattr(measured.clouds, name).mean(0)
         for control, other in controls.items():

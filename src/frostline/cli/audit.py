@@ -55,6 +55,8 @@ def audit(
         options.print_json(found.facts() | {"page": str(page), "broken_thresholds": past})
     else:
         options.say(found.sentence, hang=0)
+        if found.plateau is not None:
+            options.say(found.plateau.describe())
         options.say(f"Extraction: {found.proof.describe()}.")
         for one in found.findings[:8]:
             options.say(f"FOUND  {one.kind}, {one.where}: {one.evidence} ({one.control}).", hang=7)

@@ -1,24 +1,31 @@
 """Which weights of a model family play which part: one declaration per family, nothing computed.
 
-Names are those of the tensors in the file, without the model's own prefix ("bert.", "roberta."); a layer's are under
-``layer``. The modules of a loaded model have the same names.
+Names are those of a loaded model's modules, without its own prefix ("bert.", "roberta."); a layer's are under
+``layer``. Files may name tensors otherwise: ``renamed``.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
 class Family:
     """One architecture.
 
-    norm            "post": x ← N(x + attention(x)); "pre": x ← x + attention(N(x))
-    entry_norm      the norm before the first layer
-    attention_norm  post: the norm after attention; pre: the one before it
-    output_norm     post: the norm after the feed-forward half
-    entry_map       a linear map between ``entry_norm`` and the first layer, where the model may have one
-    positions       "added" to the tokens, or inside attention, where they cannot be folded: "relative", "rotary"
-    shared          the same weights in every layer
+    query, key, value  modules; "name/1" is the second third of the rows of a fused one
+    entry_norm         the norm before the first layer, where there is one
+    entry_map          a linear map between ``entry_norm`` and the first layer, where the model may have one
+    output_norm        post-norm, x ← N(x + attention(x)): the norm at the end of a layer
+    attention_norm     pre-norm, x ← x + attention(N(x)): the norm in front of attention
+    final_norm         pre-norm: the norm after the last layer
+    epsilon            pre-norm: the setting that holds the norms' epsilon, and what it is when not set
+    layer_scale        a factor for each coordinate of what attention adds
+    positions          "added" to the tokens, or inside attention, where they cannot be folded: "relative", "rotary";
+                       "told": "rotary" or "added", as the setting position_embedding_type says
+    rotary             the module that knows the angles
+    window             the setting that holds the width of local layers' windows, and what it is when not set
+    shared             the same weights in every layer
+    renamed            parts of names in older files, and what they are called here, in the order of replacing
     """
 
     name: str
@@ -29,31 +36,64 @@ class Family:
     key: str
     value: str
     output: str
-    norm: Literal["post", "pre"]
-    entry_norm: str
-    attention_norm: str
-    output_norm: str
+    entry_norm: str | None = None
     entry_map: str | None = None
-    positions: Literal["added", "relative", "rotary"] = "added"
+    output_norm: str = ""
+    attention_norm: str | None = None
+    final_norm: str = ""
+    epsilon: tuple[str, float] = ("layer_norm_eps", 1e-12)
+    layer_scale: str | None = None
+    positions: Literal["added", "relative", "rotary", "told"] = "added"
+    rotary: str | None = None
+    window: tuple[str, int] | None = None
+    reads: Literal["text", "images"] = "text"
     shared: bool = False
+    renamed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def pre_norm(self) -> bool:
+        return self.attention_norm is not None
 
 
-_BERT_LAYER = {
+_BERT_ATTENTION: dict[str, Any] = {
     "layer": "encoder.layer.{}.",
     "query": "attention.self.query",
     "key": "attention.self.key",
     "value": "attention.self.value",
     "output": "attention.output.dense",
-    "entry_norm": "embeddings.LayerNorm",
-    "attention_norm": "attention.output.LayerNorm",
-    "output_norm": "output.LayerNorm",
+}
+_BERT: dict[str, Any] = _BERT_ATTENTION | {"entry_norm": "embeddings.LayerNorm", "output_norm": "output.LayerNorm"}
+_VISION: dict[str, Any] = {
+    "query": "attention.q_proj",
+    "key": "attention.k_proj",
+    "value": "attention.v_proj",
+    "output": "attention.o_proj",
+    "final_norm": "layernorm",
+    "reads": "images",
+}
+_OLD_VISION = (
+    ("attention.attention.query", "attention.q_proj"),
+    ("attention.attention.key", "attention.k_proj"),
+    ("attention.attention.value", "attention.v_proj"),
+    ("attention.output.dense", "attention.o_proj"),
+)
+_OLD_VIT = (
+    ("encoder.layer.", "layers."),
+    *_OLD_VISION,
+    ("intermediate.dense", "mlp.fc1"),
+    ("output.dense", "mlp.fc2"),
+)
+_VIT: dict[str, Any] = _VISION | {
+    "layer": "layers.{}.",
+    "attention_norm": "layernorm_before",
+    "renamed": _OLD_VIT,
 }
 
 FAMILIES = (
-    Family("BERT", ("bert",), "BertModel", norm="post", **_BERT_LAYER),  # type: ignore[arg-type]
-    Family("RoBERTa", ("roberta",), "RobertaModel", norm="post", **_BERT_LAYER),  # type: ignore[arg-type]
-    Family("XLM-RoBERTa", ("xlm-roberta",), "XLMRobertaModel", norm="post", **_BERT_LAYER),  # type: ignore[arg-type]
-    Family("CamemBERT", ("camembert",), "CamembertModel", norm="post", **_BERT_LAYER),  # type: ignore[arg-type]
+    Family("BERT", ("bert",), "BertModel", **_BERT),
+    Family("RoBERTa", ("roberta",), "RobertaModel", **_BERT),
+    Family("XLM-RoBERTa", ("xlm-roberta",), "XLMRobertaModel", **_BERT),
+    Family("CamemBERT", ("camembert",), "CamembertModel", **_BERT),
     Family(
         "DistilBERT",
         ("distilbert",),
@@ -63,9 +103,7 @@ FAMILIES = (
         key="attention.k_lin",
         value="attention.v_lin",
         output="attention.out_lin",
-        norm="post",
         entry_norm="embeddings.LayerNorm",
-        attention_norm="sa_layer_norm",
         output_norm="output_layer_norm",
     ),
     Family(
@@ -77,21 +115,12 @@ FAMILIES = (
         key="attention.key",
         value="attention.value",
         output="attention.dense",
-        norm="post",
         entry_norm="embeddings.LayerNorm",
         entry_map="encoder.embedding_hidden_mapping_in",
-        attention_norm="attention.LayerNorm",
         output_norm="full_layer_layer_norm",
         shared=True,
     ),
-    Family(
-        "ELECTRA",
-        ("electra",),
-        "ElectraModel",
-        norm="post",
-        entry_map="embeddings_project",
-        **_BERT_LAYER,  # type: ignore[arg-type]
-    ),
+    Family("ELECTRA", ("electra",), "ElectraModel", entry_map="embeddings_project", **_BERT),
     Family(
         "MPNet",
         ("mpnet",),
@@ -101,11 +130,49 @@ FAMILIES = (
         key="attention.attn.k",
         value="attention.attn.v",
         output="attention.attn.o",
-        norm="post",
         entry_norm="embeddings.LayerNorm",
-        attention_norm="attention.LayerNorm",
         output_norm="output.LayerNorm",
         positions="relative",
+    ),
+    Family(
+        "ModernBERT",
+        ("modernbert",),
+        "ModernBertModel",
+        layer="layers.{}.",
+        query="attn.Wqkv/0",
+        key="attn.Wqkv/1",
+        value="attn.Wqkv/2",
+        output="attn.Wo",
+        entry_norm="embeddings.norm",
+        attention_norm="attn_norm",
+        final_norm="final_norm",
+        epsilon=("norm_eps", 1e-5),
+        positions="rotary",
+        rotary="rotary_emb",
+        window=("local_attention", 128),
+    ),
+    Family(
+        "ESM",
+        ("esm",),
+        "EsmModel",
+        **_BERT_ATTENTION,
+        attention_norm="attention.LayerNorm",
+        final_norm="encoder.emb_layer_norm_after",
+        positions="told",
+        rotary="rotary_embeddings",
+    ),
+    Family("ViT", ("vit",), "ViTModel", **_VIT),
+    Family("DeiT", ("deit",), "DeiTModel", **_VIT),
+    Family(
+        "DINOv2",
+        ("dinov2",),
+        "Dinov2Model",
+        **_VISION,
+        layer="encoder.layer.{}.",
+        attention_norm="norm1",
+        epsilon=("layer_norm_eps", 1e-6),
+        layer_scale="layer_scale1",
+        renamed=(*_OLD_VISION, (".lambda1", ".weight")),
     ),
 )
 

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,16 +17,22 @@ from frostline.errors import BadModel, BadText
 Model: TypeAlias = Any
 """A transformers model: their own types are wider than what is used here."""
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+HEADS = ("pooler", "contact_head")
+COMPUTED = ("position_ids", "inv_freq")
+"""Tensors an encoder can do without, and those that are computed anew."""
 BATCH_TOKENS = 2048
 """Padded tokens in one forward pass: what bounds memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Token ids of some texts, padded; ``present`` tells tokens from padding; ``numbers``: which texts they are."""
+    """What the model reads, padded token ids or pixels, and which texts they are.
 
-    ids: Tensor
-    present: Tensor
+    ``present`` tells tokens from padding (b, n); None where there is no padding.
+    """
+
+    inputs: dict[str, Tensor]
+    present: Tensor | None
     numbers: tuple[int, ...]
 
 
@@ -35,15 +40,12 @@ class Batch:
 class Seen:
     """One forward pass: the tokens that enter each layer and those that leave the last, (b, n, d) each.
 
-    With ``close``: per layer the queries, keys and values (b, n, d), what enters the output projection (the heads'
-    outputs side by side) and what leaves it.
+    With ``close``: per layer what enters the output projection (the heads' outputs side by side) and what attention
+    adds to the tokens.
     """
 
     batch: Batch
     states: tuple[Tensor, ...]
-    queries: tuple[Tensor, ...] = ()
-    keys: tuple[Tensor, ...] = ()
-    values: tuple[Tensor, ...] = ()
     contexts: tuple[Tensor, ...] = ()
     updates: tuple[Tensor, ...] = ()
     weights: tuple[Tensor, ...] = ()
@@ -102,7 +104,7 @@ def plain_copy(model: nn.Module) -> Model:
 
 def _check_whole(encoder: Encoder, model: Model, missing: Collection[str]) -> None:
     """transformers completes what is missing with random numbers; nothing measured on those would be true."""
-    needed = sorted(name for name in missing if not name.startswith("pooler") and "position_ids" not in name)
+    needed = sorted(name for name in missing if not name.startswith(HEADS) and not name.endswith(COMPUTED))
     if needed:
         raise BadModel(
             f"{encoder.name}: {len(needed)} tensors are missing, {needed[0]} among them; the weights are not whole."
@@ -197,7 +199,7 @@ def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: in
 def _longest(encoder: Encoder) -> int:
     found = int(encoder.config.get("max_position_embeddings") or 512)
     # RoBERTa and MPNet number positions from the padding index on.
-    if encoder.family.model_types[0] in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+    if encoder.family.model_types[0] in ("roberta", "xlm-roberta", "camembert", "mpnet", "esm"):
         found -= int(encoder.config.get("pad_token_id") or 1) + 1
     return max(found, 1)
 
@@ -215,53 +217,51 @@ def batches(tokenized: Tokenized, *, tokens: int = BATCH_TOKENS) -> Iterator[Bat
             own = tokenized.ids[number]
             ids[row, : len(own)] = torch.tensor(own)
             present[row, : len(own)] = True
-        yield Batch(ids, present, tuple(chosen))
+        yield Batch({"input_ids": ids, "attention_mask": present.long()}, present, tuple(chosen))
         start += len(chosen)
+
+
+def noise(encoder: Encoder, *, images: int, seed: int) -> Iterator[Batch]:
+    """Images of noise, one at a time: what shows that extraction is right where there is nothing real to look at."""
+    size, channels = encoder.config.get("image_size", 224), encoder.config.get("num_channels", 3)
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    rng = np.random.default_rng([10, seed])
+    for number in range(images):
+        pixels = torch.from_numpy(rng.standard_normal((1, channels, height, width), dtype=np.float32))
+        yield Batch({"pixel_values": pixels}, None, (number,))
 
 
 def see(encoder: Encoder, model: Model, batch: Batch, *, close: bool = False, weights: bool = False) -> Seen:
     """Run the model once and keep what ``Seen`` names; ``weights``: the attention weights too."""
     family = encoder.family
-    taken: dict[str, list[Tensor]] = {part: [] for part in ("queries", "keys", "values", "contexts", "updates")}
+    contexts: list[Tensor] = []
+    updates: list[Tensor] = []
 
-    def keep(where: list[Tensor], module: nn.Module, given: tuple[Tensor, ...], result: Tensor) -> None:
-        where.append(result)
+    def keep_given(module: nn.Module, given: tuple[Tensor, ...], result: Tensor) -> None:
+        contexts.append(given[0])
 
-    def keep_both(module: nn.Module, given: tuple[Tensor, ...], result: Tensor) -> None:
-        taken["contexts"].append(given[0])
-        taken["updates"].append(result)
+    def keep_result(module: nn.Module, given: tuple[Tensor, ...], result: Tensor) -> None:
+        updates.append(result)
 
     with ExitStack() as hooks, torch.inference_mode():
         if close:
             for layer in range(1 if family.shared else encoder.layers):
-                for part, name in (("queries", family.query), ("keys", family.key), ("values", family.value)):
+                for name, keep in ((family.output, keep_given), (family.layer_scale or family.output, keep_result)):
                     module = model.get_submodule(encoder.path(name, layer))
-                    hooks.callback(module.register_forward_hook(partial(keep, taken[part])).remove)
-                module = model.get_submodule(encoder.path(family.output, layer))
-                hooks.callback(module.register_forward_hook(keep_both).remove)
-        found = model(
-            input_ids=batch.ids,
-            attention_mask=batch.present.long(),
-            output_hidden_states=True,
-            **({"output_attentions": True} if weights else {}),
-        )
-    if not bool(torch.isfinite(found.last_hidden_state[batch.present]).all()):
+                    hooks.callback(module.register_forward_hook(keep).remove)
+        asked = {"output_attentions": True} if weights else {}
+        found = model(**batch.inputs, output_hidden_states=True, **asked)
+    last = found.last_hidden_state
+    if not bool(torch.isfinite(last if batch.present is None else last[batch.present]).all()):
         raise BadModel(f"{encoder.name}: its own output is NaN or infinite; weights this large cannot be audited.")
     heads = tuple(found.attentions) if weights else ()
-    parts = {name: tuple(part) for name, part in taken.items()}
-    return Seen(batch, tuple(found.hidden_states), weights=heads, **parts)
+    # Some models list the last state before its norm: it is the normed one that is meant.
+    states = (*found.hidden_states[:-1], last)
+    return Seen(batch, states, tuple(contexts), tuple(updates), heads)
 
 
 def rows(seen: Seen, state: Tensor) -> Iterator[np.ndarray]:
     """The tokens of each text, without padding, in float64."""
-    for own, present in zip(state, seen.batch.present, strict=True):
-        yield own[present].double().numpy()
-
-
-def position_bias(encoder: Encoder, model: Model, *, tokens: int) -> np.ndarray | None:
-    """What the model adds to the logits by relative position, (h, n, n); None where it adds nothing."""
-    if encoder.family.positions != "relative":
-        return None
-    with torch.inference_mode():
-        found = model.encoder.compute_position_bias(torch.zeros(1, tokens, encoder.dimension))
-    return np.asarray(found[0].double().numpy())
+    for row, own in enumerate(state):
+        kept = own if seen.batch.present is None else own[seen.batch.present[row]]
+        yield kept.double().numpy()

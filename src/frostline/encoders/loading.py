@@ -8,11 +8,11 @@ import hashlib
 import json
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ from frostline.errors import BadModel
 
 CONFIG_LIMIT = 4 * 2**20
 """Bytes of JSON read from a model folder."""
-OLD_NAMES = {".weight": ".gamma", ".bias": ".beta"}
-"""Norms in checkpoints of the first years."""
+OLD_NORMS = {".gamma": ".weight", ".beta": ".bias"}
+"""Endings of names in checkpoints of the first years."""
 DECODERS = frozenset(
     (
         "gpt2",
@@ -87,8 +87,31 @@ class OnDisk:
         return found
 
 
-Tensors: TypeAlias = InMemory | OnDisk
-"""Named tensors, each read when asked for."""
+@dataclass(frozen=True, eq=False)
+class Renamed:
+    """The same tensors under the names of a family's modules; ``stored`` has the name each has in its file."""
+
+    tensors: InMemory | OnDisk
+    stored: Mapping[str, str]
+
+    @property
+    def names(self) -> Collection[str]:
+        return self.stored.keys()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[self.stored[name]]
+
+
+def _renamed(tensors: InMemory | OnDisk, family: Family) -> Renamed:
+    stored = {}
+    for name in tensors.names:
+        own = name
+        for old, new in family.renamed:
+            own = own.replace(old, new)
+        for old, new in OLD_NORMS.items():
+            own = own.removesuffix(old) + new if own.endswith(old) else own
+        stored[own] = name
+    return Renamed(tensors, stored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +124,7 @@ class Encoder:
     dimension: int
     heads: int
     config: Mapping[str, Any]
-    tensors: Tensors
+    tensors: Renamed
     prefix: str
     folder: Path | None
     files: tuple[Path, ...]
@@ -112,28 +135,64 @@ class Encoder:
 
     def path(self, part: str, layer: int | None = None) -> str:
         """The name of a module, without the model's prefix."""
-        return part if layer is None else self.family.layer.format(layer) + part
+        name, _ = _third(part)
+        return name if layer is None else self.family.layer.format(layer) + name
 
     def has(self, part: str, layer: int | None = None) -> bool:
         return self.stored(part, layer, ".weight") is not None
 
     def weight(self, part: str, layer: int | None = None) -> np.ndarray:
         """A weight in float64."""
-        return self._read(self._wanted(part, layer))
+        return self._own(part, self._read(self._wanted(part, layer)))
 
     def bias(self, part: str, layer: int | None = None) -> np.ndarray:
         """A bias in float64; zeros where the model has none."""
         name = self.stored(part, layer, ".bias")
-        found = np.zeros(self.dimension) if name is None else self._read(name)
+        found = np.zeros(self.dimension) if name is None else self._own(part, self._read(name))
         if found.shape != (self.dimension,):
             raise BadModel(f"{self.name}: tensor {name} is {found.shape}; config.json says {(self.dimension,)}.")
         return found
 
     def shape(self, part: str, layer: int | None = None) -> tuple[int, ...]:
-        return tuple(self.tensors[self._wanted(part, layer)].shape)
+        return tuple(self._own(part, self.tensors[self._wanted(part, layer)]).shape)
+
+    @property
+    def positions(self) -> Literal["added", "relative", "rotary"]:
+        """How tokens know their places."""
+        if self.family.positions != "told":
+            return self.family.positions
+        return "rotary" if self.config.get("position_embedding_type") == "rotary" else "added"
+
+    def window(self, layer: int) -> int | None:
+        """How far a token of this layer sees; None: all tokens."""
+        if self.family.window is None:
+            return None
+        reach = self.config.get(*self.family.window)
+        kinds, every = self.config.get("layer_types"), self.config.get("global_attn_every_n_layers", 3)
+        try:
+            everywhere = kinds[layer] == "full_attention" if kinds else layer % every == 0
+            return None if everywhere else int(reach) // 2
+        except (TypeError, ValueError, LookupError, ZeroDivisionError):
+            raise BadModel(
+                f"{self.name}: config.json does not say which layers are local, or how far they see."
+            ) from None
+
+    @property
+    def epsilon(self) -> float:
+        """Of the norms in a pre-norm model."""
+        found = self.config.get(*self.family.epsilon)
+        if isinstance(found, int | float) and 0 <= found < 1:
+            return float(found)
+        raise BadModel(f"{self.name}: config.json has no usable {self.family.epsilon[0]}.")
+
+    def _own(self, part: str, tensor: Any) -> Any:
+        """The third of a fused tensor that this part names."""
+        _, third = _third(part)
+        return tensor if third is None else tensor[third * self.dimension : (third + 1) * self.dimension]
 
     def _read(self, name: str) -> np.ndarray:
         tensor = self.tensors[name]
+        name = self.tensors.stored[name]
         if not tensor.is_floating_point():
             raise BadModel(
                 f"{self.name}: tensor {name} holds {str(tensor.dtype).removeprefix('torch.')} numbers: a quantised "
@@ -154,7 +213,7 @@ class Encoder:
 
     def stored(self, part: str, layer: int | None, end: str) -> str | None:
         start = self.prefix + self.path(part, layer)
-        return next((start + e for e in (end, OLD_NAMES[end]) if start + e in self.tensors.names), None)
+        return start + end if start + end in self.tensors.names else None
 
     def stored_as(self) -> str:
         """The precision of the weights."""
@@ -321,10 +380,10 @@ def _first(error: Exception) -> str:
 
 
 def _encoder(
-    name: str, config: Mapping[str, Any], tensors: Tensors, folder: Path | None, files: tuple[Path, ...]
+    name: str, config: Mapping[str, Any], stored: InMemory | OnDisk, folder: Path | None, files: tuple[Path, ...]
 ) -> Encoder:
     _refuse(name, config)
-    family, prefix = _recognised(name, config, tensors)
+    family, tensors, prefix = _recognised(name, config, stored)
     layers = _count(name, config, "num_hidden_layers", "n_layers")
     heads = _count(name, config, "num_attention_heads", "n_heads")
     d = _count(name, config, "hidden_size", "dim")
@@ -343,7 +402,13 @@ def _encoder(
     return found
 
 
-def _recognised(name: str, config: Mapping[str, Any], tensors: Tensors) -> tuple[Family, str]:
+def _third(part: str) -> tuple[str, int | None]:
+    """The module of a part, and which third of its rows."""
+    name, fused, third = part.partition("/")
+    return name, int(third) if fused else None
+
+
+def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk) -> tuple[Family, Renamed, str]:
     """The family by config.json, or by the names of the tensors where it does not say."""
     kind = str(config.get("model_type", "")).lower()
     told = [family for family in FAMILIES if kind in family.model_types]
@@ -353,16 +418,17 @@ def _recognised(name: str, config: Mapping[str, Any], tensors: Tensors) -> tuple
             "need an adapter of their own, because a wrong guess about norms or positions gives wrong spectra."
         )
     for family in told or FAMILIES:
-        end = family.layer.format(0) + family.query + ".weight"
-        fitting = sorted((stored for stored in tensors.names if stored.endswith(end)), key=len)
+        tensors = _renamed(stored, family)
+        end = family.layer.format(0) + _third(family.query)[0] + ".weight"
+        fitting = sorted((one for one in tensors.names if one.endswith(end)), key=len)
         if fitting:
             prefix = fitting[0].removesuffix(end)
             if told or prefix.rstrip(".") in ("", *family.model_types):
-                return family, prefix
+                return family, tensors, prefix
     what = f"a {told[0].name}" if told else "any of: " + SUPPORTED
     raise BadModel(
         f"{name} has none of the tensors of {what} (they would end in {(told or FAMILIES)[0].layer.format(0)}"
-        f"{(told or FAMILIES)[0].query}.weight); the weights are of another model."
+        f"{_third((told or FAMILIES)[0].query)[0]}.weight); the weights are of another model."
     )
 
 

@@ -1,14 +1,15 @@
 """Proof of extraction: logits and head outputs rebuilt from the folded matrices against the model's own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from frostline.encoders.capture import Model, Seen, Tokenized, batches, position_bias, see
+from frostline.encoders.capture import Batch, Model, Seen, see
 from frostline.encoders.folding import FoldedLayer
 from frostline.encoders.loading import Encoder
+from frostline.encoders.positions import NOWHERE, Positions, positions
 from frostline.errors import BadModel
 
 ALLOWED = 1e-5
@@ -26,7 +27,7 @@ class Proof:
     update: float
     tokens: int
     radius: float
-    """The largest distance of a normalised token from the sphere, |radius − 1|."""
+    """The largest distance of a token from the sphere as heads see it, |radius − 1|."""
 
     @property
     def holds(self) -> bool:
@@ -39,25 +40,25 @@ class Proof:
         )
 
 
-def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, tokenized: Tokenized) -> Proof:
-    """Compare on these texts, one at a time; raises BadModel when the extraction misses the model."""
+def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, given: Iterable[Batch]) -> Proof:
+    """Compare on these batches of one text each; raises BadModel when the extraction misses the model."""
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
     worst = np.zeros(3)
-    radius = 0.0
+    radius, tokens = 0.0, 0
     try:
-        for batch in batches(tokenized, tokens=1):
+        for batch in given:
             seen = see(encoder, model, batch, close=True, weights=True)
-            bias = position_bias(encoder, model, tokens=seen.states[0].shape[1])
+            tokens += seen.states[0].shape[1]
             for number, layer in enumerate(layers):
                 x = seen.states[number][0].double().numpy()
-                errors, off = _errors(layer, x, seen, number, bias, encoder, model)
+                errors, off = _errors(layer, x, seen, number, positions(encoder, model, number, len(x)), encoder, model)
                 worst = np.maximum(worst, errors)
                 radius = max(radius, off)
     finally:
         model.set_attn_implementation(before)
     logits, outputs, update = map(float, worst)
-    found = Proof(logits, outputs, update, tokenized.tokens, radius)
+    found = Proof(logits, outputs, update, tokens, radius)
     if not found.holds:
         raise BadModel(
             f"{encoder.name}: the extraction does not reproduce the model: {found.describe()}. The adapter for "
@@ -67,15 +68,19 @@ def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, tokeniz
 
 
 def rebuilt(
-    layer: FoldedLayer, x: Float[np.ndarray, "n d"], bias: Float[np.ndarray, "h n n"] | None = None
+    layer: FoldedLayer, x: Float[np.ndarray, "n d"], at: Positions = NOWHERE
 ) -> tuple[Float[np.ndarray, "h n n"], Float[np.ndarray, "h n d"]]:
     """Logits (up to a constant per query) and head outputs of tokens x, from the folded matrices alone."""
-    u, radius = layer.norm.on_sphere(x)
-    u = u * radius[:, None]
-    logits = (u @ layer.query.transpose(0, 2, 1)) @ (u @ layer.key.transpose(0, 2, 1)).transpose(0, 2, 1)
-    logits = logits + (layer.key_bias @ u.T)[:, None, :]
-    if bias is not None:
-        logits = logits + bias
+    u, size = layer.norm.on_sphere(x)
+    u = u * layer.norm.seen(size)[:, None]
+    queries, keys = u @ layer.query.transpose(0, 2, 1), u @ layer.key.transpose(0, 2, 1)
+    if at.turning:
+        queries = at.turned(queries + layer.asked[:, None])
+        logits = queries @ at.turned(keys + layer.key_shift[:, None]).transpose(0, 2, 1)
+    else:
+        logits = queries @ keys.transpose(0, 2, 1) + (layer.key_bias @ u.T)[:, None, :]
+    if at.bias is not None:
+        logits = logits + at.bias
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     seen = weights @ (u @ layer.value.transpose(0, 2, 1))
@@ -87,11 +92,11 @@ def _errors(
     x: np.ndarray,
     seen: Seen,
     number: int,
-    bias: np.ndarray | None,
+    at: Positions,
     encoder: Encoder,
     model: Model,
 ) -> tuple[tuple[float, float, float], float]:
-    logits, outputs = rebuilt(layer, x, bias)
+    logits, outputs = rebuilt(layer, x, at)
     theirs = seen.weights[number][0].double().numpy()
     clear = theirs > FAINT
     with np.errstate(divide="ignore"):
@@ -101,12 +106,15 @@ def _errors(
     own, mine = (np.where(clear, z - z.sum(-1, keepdims=True) / count, 0.0) for z in (own, mine))
     projection = model.get_submodule(encoder.path(encoder.family.output, number))
     matrix = projection.weight.detach().double().numpy()
+    if encoder.family.layer_scale is not None:
+        factor = model.get_submodule(encoder.path(encoder.family.layer_scale, number)).lambda1
+        matrix = factor.detach().double().numpy()[:, None] * matrix
     heads, k = encoder.heads, encoder.head_size
     context = seen.contexts[number][0].double().numpy().reshape(-1, heads, k)
     theirs_out = np.einsum("nhk,dhk->hnd", context, matrix.reshape(-1, heads, k))
     update = seen.updates[number][0].double().numpy()
-    _, radius = layer.norm.on_sphere(x)
-    off = float(np.abs(radius - 1).max()) if layer.norm.present else 0.0
+    _, size = layer.norm.on_sphere(x)
+    off = float(np.abs(layer.norm.seen(size) - 1).max()) if layer.norm.present else 0.0
     return (
         _relative(mine, own),
         _relative(outputs, theirs_out),

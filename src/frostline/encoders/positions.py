@@ -1,0 +1,55 @@
+"""What places do inside attention, where they cannot be folded into a head's matrices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from frostline.encoders.capture import Model
+from frostline.encoders.loading import Encoder
+
+UNSEEN = -1e30
+"""The logit of a token outside the window: as good as minus infinity, and zero times it is still zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """For n tokens in a row: ``bias`` is added to the logits, queries and keys are turned by ``cos`` and ``sin``."""
+
+    bias: Float[np.ndarray, "#h n n"] | None = None
+    cos: Float[np.ndarray, "n k"] | None = None
+    sin: Float[np.ndarray, "n k"] | None = None
+
+    @property
+    def turning(self) -> bool:
+        return self.cos is not None
+
+    def turned(self, x: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n k"]:
+        """Queries or keys where they stand."""
+        if self.cos is None or self.sin is None:
+            return x
+        half = x.shape[-1] // 2
+        return np.asarray(x * self.cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * self.sin)
+
+
+NOWHERE = Positions()
+"""Places that do nothing inside attention."""
+
+
+def positions(encoder: Encoder, model: Model, layer: int, tokens: int) -> Positions:
+    """What the places of this many tokens do in a layer."""
+    with torch.inference_mode():
+        if encoder.positions == "relative":
+            found = model.encoder.compute_position_bias(torch.zeros(1, tokens, encoder.dimension))
+            return Positions(bias=found[0].double().numpy())
+        if encoder.positions == "added":
+            return Positions()
+        window = encoder.window(layer)
+        kinds = () if encoder.family.window is None else ("full_attention" if window is None else "sliding_attention",)
+        cos, sin = getattr(model, str(encoder.family.rotary))(torch.zeros(1), torch.arange(tokens)[None], *kinds)
+    bias = None
+    if window is not None:
+        apart = np.abs(np.subtract.outer(np.arange(tokens), np.arange(tokens)))
+        bias = np.where(apart <= window, 0.0, UNSEEN)[None]
+    return Positions(bias, cos[0].double().numpy(), sin[0].double().numpy())
