@@ -209,7 +209,8 @@ def test_norms_in_front_of_attention(tmp_path, family):
     alone = fl.audit(tmp_path)
     ratio = np.array(alone.heads["rate"]) / np.array(one.heads["rate"])
     own = np.repeat(table["size"], 4) if family == "ESM" else np.repeat([1.0, *table["size"][1:]], 4)
-    assert np.allclose(ratio, own, rtol=0.1, equal_nan=True)
+    known = np.isfinite(ratio)
+    assert known.sum() > 4 and np.allclose(ratio[known], own[known])
 
 
 def test_models_that_read_images(tmp_path):
