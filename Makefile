@@ -28,8 +28,14 @@ demo: $(STAMP) $(MINILM)
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n auto
 
-# Slow checks, after the tests: the same laws on many more problems.
-verify: $(STAMP)
+# Other real encoders, for checks on them.
+ENCODERS := $(VENV)/.encoders
+$(ENCODERS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps rxnfp==0.1.0 rxnmapper==0.4.3
+	@touch $@
+
+# Slow checks, after the tests: the same laws on many more problems, and on real encoders.
+verify: $(STAMP) $(MINILM) $(ENCODERS)
 	$(BIN)/python -m pytest -q -n auto -m slow
 
 lint: $(STAMP)

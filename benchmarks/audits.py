@@ -32,20 +32,28 @@ def weights_alone() -> dict[str, Any]:
     """All spectra of a BERT-base from its weights, against weightwatcher's analyze() on the same model."""
     model = bert_base()
     encoder = load(model)
-    start = time.perf_counter()
-    layers = [folded(encoder, number) for number in range(encoder.layers)]
-    weights.read(encoder, layers, seed=0)
-    ours = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    peer = None
-    if find_spec("weightwatcher") is not None:
+
+    def own() -> float:
+        start = time.perf_counter()
+        layers = [folded(encoder, number) for number in range(encoder.layers)]
+        weights.read(encoder, layers, seed=0)
+        return time.perf_counter() - start
+
+    def theirs() -> float:
         import weightwatcher
 
         logging.disable(logging.CRITICAL)
         start = time.perf_counter()
         weightwatcher.WeightWatcher(model=model).analyze()
-        peer = time.perf_counter() - start
         logging.disable(logging.NOTSET)
+        return time.perf_counter() - start
+
+    ours = own()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peer = None
+    if find_spec("weightwatcher") is not None:
+        peer = theirs()
+        ours, peer = min(ours, own()), min(peer, theirs())
     return {
         "what": f"audit of weights, BERT-base shape, peak {peak:.1f} GiB",
         "peer": "weightwatcher analyze()" if peer is not None else "weightwatcher is not installed",
@@ -77,7 +85,7 @@ def with_text(copies: int) -> dict[str, Any] | None:
         start = time.perf_counter()
         with torch.inference_mode():
             for batch in batches(tokenized):
-                model(input_ids=batch.ids, attention_mask=batch.present.long())
+                model(**batch.inputs)
         return time.perf_counter() - start
 
     def ours() -> float:

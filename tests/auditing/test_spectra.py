@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frostline as fl
-from frostline.auditing.spectra import Factors, effective_rank, spectra
+from frostline.auditing.spectra import Factors, effective_rank, spectra, triangle
 
 
 def dense(given_, h):
@@ -88,3 +88,16 @@ def test_a_head_that_only_pushes_away_has_the_kernel_in_the_lead():
 def test_effective_rank():
     assert effective_rank(np.ones(7)) == pytest.approx(7)
     assert effective_rank(np.array([3.0, 0.0, 0.0])) == pytest.approx(1)
+
+
+def test_triangles_are_as_good_as_an_orthogonal_decomposition():
+    """Lengths through the Gram matrix, to 1e-8 of the largest singular value times the vector; any conditioning."""
+    rng = np.random.default_rng(0)
+    sizes = np.stack([np.logspace(0, -exponent, 8) for exponent in (0, 1, 2, 3, 4, 6, 8, 12, 15)] + [np.zeros(8)])
+    left = np.linalg.qr(rng.standard_normal((10, 40, 8)))[0]
+    right = np.linalg.qr(rng.standard_normal((10, 8, 8)))[0]
+    matrix = left * sizes[:, None, :] @ right
+    for each in (matrix, *matrix[:, None]):  # together, where zeros make the Gram matrix fail, and one by one
+        R = triangle(each)
+        own, exact = (np.linalg.svd(x, compute_uv=False) for x in (R, each))
+        assert np.allclose(own, exact, rtol=1e-7, atol=1e-15)

@@ -37,7 +37,7 @@ class Clouds:
     """Mean angle of a token between one cloud and the next."""
     radius: Float[np.ndarray, "t clouds"]
     """Largest distance of a token from the sphere, as heads see it."""
-    size: Float[np.ndarray, "t layers"]
+    size: Float[np.ndarray, "c layers"]
     """Median size of what goes past attention, in units of √d."""
     clusters: Float[np.ndarray, "c clouds"]
     to_previous: Float[np.ndarray, "c layers"]
@@ -106,16 +106,11 @@ def measure(
             pairs = [norm.on_sphere(state[place]) for norm, state in zip(norms, states, strict=True)]
             u = [pair[0] for pair in pairs]
             radii = [norm.seen(size) for norm, (_, size) in zip(norms, pairs, strict=True)]
-            pasts = [x[place] - x[place].mean(-1, keepdims=True) for x in states[:-1]]
-            found.add(
-                number,
-                **_whole(u),
-                radius=[np.abs(r - 1).max() for r in radii],
-                size=[np.median(np.linalg.norm(past, axis=-1)) / np.sqrt(encoder.dimension) for past in pasts],
-            )
+            found.add(number, **_whole(u), radius=[np.abs(r - 1).max() for r in radii])
             if number in chosen:
                 # Heads see tokens as they are: with the radius that matters where they enter without a norm.
                 entering = [x * radius[:, None] for x, radius in zip(u, radii, strict=True)]
+                pasts = [x[place] - x[place].mean(-1, keepdims=True) for x in states[:-1]]
                 places = [positions(encoder, model, layer, len(u[0])) for layer in range(len(layers))]
                 _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, pasts, places)
                 if number in few:
@@ -172,6 +167,7 @@ def _closely(
             "expected_argmax": np.linalg.norm(after[2].mean(0)),
             "layer_fidelity_full": _cosine(updates[0], updates[1]).mean(),
             "layer_fidelity_argmax": _cosine(updates[0], updates[2]).mean(),
+            "size": np.median(np.linalg.norm(past, axis=1)) / np.sqrt(past.shape[1]),
             "step": np.median(np.linalg.norm(updates[0], axis=1) / np.linalg.norm(past, axis=1)),
             "kappa": np.median(look.kappa, axis=1),
             "perplexity": look.perplexity.mean(1) / len(x),

@@ -63,10 +63,10 @@ LAYER_MEANINGS = (
     "rotating_heads: heads whose VBᵀ leads with a complex pair. symmetry_score: of W_QᵀW_K, 1 symmetric, 0 random, −1 "
     "antisymmetric. value_path_rank: effective rank of Σ V_h. size: of what goes past attention, in √d; step: size of "
     "the attention update over it. before, observed, expected: resultant length around the attention half, as it is "
-    "and at zero temperature. layer_fidelity: cosine of the whole real update with zero temperature. travelled: mean angle "
-    "of a token through the layer. to_previous: W₂ between the clouds before and after. to_limit: W₂ to where the "
-    "attention half alone would take the tokens; settled: share of tokens that have such an end. cold_growth: what one "
-    "zero-temperature attention half makes of a small change."
+    "and at zero temperature. layer_fidelity: cosine of the whole real update with zero temperature. travelled: mean "
+    "angle of a token through the layer. to_previous: W₂ between the clouds before and after. to_limit: W₂ to where "
+    "the attention half alone would take the tokens; settled: share of tokens that have such an end. cold_growth: "
+    "what one zero-temperature attention half makes of a small change."
 )
 CLOUD_MEANINGS = (
     "Cloud 0 is the input, the last the output. resultant: length of the mean token. cosine: mean over pairs of "

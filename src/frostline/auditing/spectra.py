@@ -13,6 +13,8 @@ from frostline.encoders.folding import FoldedLayer
 SLACK = 100.0
 """Rounding of the stored weights, in units of their precision, that eigenvalues are told apart against."""
 STORED = float(np.finfo(np.float32).eps)
+WELL_CONDITIONED = 1e-3
+"""Smallest over largest pivot from which on a Gram matrix is as good as an orthogonal decomposition."""
 DEFECTIVE = 1e-2
 """An eigenvalue that rounding of the weights may move by this share of ‖A‖ is called defective."""
 
@@ -124,9 +126,19 @@ def spectra(given: Factors) -> HeadSpectra:
 
 
 def triangle(matrix: Float[np.ndarray, "h d k"]) -> Float[np.ndarray, "h k k"]:
-    """R of the QR decomposition: |matrix·z| = |R·z|."""
-    found: np.ndarray = np.asarray(np.linalg.qr(matrix, mode="r"))
-    return found
+    """R with |matrix·z| = |R·z|, to eight digits or better.
+
+    From the Gram matrix, which is ten times faster than an orthogonal decomposition but squares the condition number;
+    where that could cost digits that matter, the decomposition itself.
+    """
+    try:
+        found = np.linalg.cholesky(matrix.transpose(0, 2, 1) @ matrix).transpose(0, 2, 1)
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.qr(matrix, mode="r"))
+    diagonal = np.diagonal(found, axis1=1, axis2=2)
+    doubtful = ~(diagonal.min(1) > WELL_CONDITIONED * diagonal.max(1))
+    found[doubtful] = np.linalg.qr(matrix[doubtful], mode="r")
+    return np.asarray(found)
 
 
 @dataclass(frozen=True, eq=False)

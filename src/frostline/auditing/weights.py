@@ -89,7 +89,7 @@ def read(
 def _score(encoder: Encoder, layer: int) -> float:
     query, key = (encoder.weight(part, layer) for part in (encoder.family.query, encoder.family.key))
     whole = query.T @ key
-    return float((whole * whole.T).sum() / np.maximum((whole**2).sum(), 1e-300))
+    return float(np.vdot(whole, whole.T) / max(np.vdot(whole, whole), 1e-300))
 
 
 def _path_rank(factors: Factors) -> float:
