@@ -89,16 +89,23 @@ def test_the_frost_line_is_the_predicted_one(exact):
     assert np.abs(found.share - predicted.share).max() < 0.1
 
 
-def test_a_planted_rotation_is_called_one():
-    turning = np.array([[1.0, 0.8, 0.0], [-0.8, 1.0, 0.0], [0.0, 0.0, 0.1]])
-    model = planted.bert(10 * np.eye(3), 0.1 * turning, layers=2)
-    found = spectra(Factors.of(folded(load(model), 0)))
-    assert found.kind == ("rotation",) and np.isnan(found.rate[0])
-    assert found.leading[0].shape[1] == 2
+@pytest.mark.parametrize("seed", range(5))
+def test_a_planted_rotation_is_called_one(seed):
+    """In any basis, at any speed; without the turning part the same head gathers."""
+    rng = np.random.default_rng(seed)
+    basis, speed = np.linalg.qr(rng.standard_normal((5, 5)))[0], rng.uniform(0.05, 2.0)
+    for turn, kind, width in ((speed, "rotation", 2), (0.0, "subspace", 2)):
+        V = np.diag([1.0, 1.0, 0.3, -0.2, 0.1])
+        V[0, 1], V[1, 0] = turn, -turn
+        model = planted.bert(10 * np.eye(5), 0.1 * basis @ V @ basis.T, layers=2)
+        found = spectra(Factors.of(folded(load(model), 0)))
+        assert found.kind == (kind,) and np.isnan(found.rate[0]) == (kind == "rotation")
+        assert found.leading[0].shape[1] == width
 
 
-def test_a_planted_bottleneck_is_found_and_not_in_its_twin():
-    twin = tiny.model("BERT", seed=3)
+@pytest.mark.parametrize("seed", range(3, 8))
+def test_a_planted_bottleneck_is_found_and_not_in_its_twin(seed):
+    twin = tiny.model("BERT", seed=seed)
     plain = [one for one in audit(twin).findings if one.kind == "value bottleneck"]
     assert plain == []
     with torch.no_grad():
