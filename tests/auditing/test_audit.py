@@ -12,7 +12,7 @@ from frostline.auditing.audit import audit
 from frostline.auditing.frost import frost_line
 from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
 from frostline.auditing.plateau import plateau
-from frostline.auditing.saving import save_audit
+from frostline.auditing.saving import check_folder, save_audit
 from frostline.auditing.texts import read_texts, sample, some
 from frostline.auditing.thresholds import broken, read_thresholds
 from frostline.encoders import capture, loading
@@ -335,3 +335,47 @@ def test_texts_the_model_was_not_made_for(folder):
     assert any("fewer than 8 different texts" in one for one in found.skipped)
     with pytest.raises(fl.errors.BadText, match="texts is one string"):
         audit(folder, "the ice melts")
+
+
+def test_tokens_that_are_exactly_zero(tmp_path):
+    """ESM wipes masked tokens out: in the control with fresh weights they stay zero through every layer."""
+    found = fl.audit(tiny.save(tiny.model("ESM"), tmp_path), ["the [MASK] is ice", *tiny.TEXTS], perturbations=False)
+    assert np.isfinite(found.clouds["resultant, random weights"].to_numpy()).all()
+
+
+def test_a_last_norm_of_zeros(tmp_path):
+    made = tiny.model("ModernBERT")
+    with torch.no_grad():
+        made.final_norm.weight.zero_()
+    assert fl.audit(tiny.save(made, tmp_path), tiny.TEXTS, perturbations=False).frost.depth <= 3
+
+
+def test_the_proof_looks_past_the_window(tmp_path, monkeypatch):
+    """A window of the default width: a wrong one is noticed."""
+    settings = tiny.config("ModernBERT")
+    settings.local_attention, settings.max_position_embeddings = 128, 512
+    folder = tiny.save(tiny.model("ModernBERT", settings=settings), tmp_path)
+    assert fl.audit(folder).proof.holds
+    monkeypatch.setattr(loading.Encoder, "window", lambda self, layer: 70 if layer % 2 else None)
+    with pytest.raises(fl.errors.BadModel, match="does not reproduce"):
+        fl.audit(folder)
+
+
+def test_how_much_a_local_head_sees(tmp_path):
+    """Flat attention sees all there is to see, also where that is a window."""
+    made = tiny.model("ModernBERT")
+    with torch.no_grad():
+        for layer in made.layers:
+            layer.attn.Wqkv.weight[:64] = 0
+            layer.attn.Wqkv.bias[:64] = 0
+    found = fl.audit(tiny.save(made, tmp_path), [" ".join(tiny.WORDS * 2)], perturbations=False)
+    assert np.allclose(found.heads["perplexity"].to_numpy(), 1, atol=1e-6)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "sub", tmp_path / "file"):
+        with pytest.raises(fl.errors.BadParameter, match="--out"):
+            check_folder(place)
+    check_folder(tmp_path / "new" / "deep")
+    assert not (tmp_path / "new").exists()

@@ -1,5 +1,7 @@
 """Two checkpoints: a planted change is found where it is, a cast or a quantisation is not called one."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -158,3 +160,70 @@ def test_a_base_without_some_weights_is_refused(tmp_path):
     for pair in ((folder, tiny.model("BERT")), (tiny.model("BERT"), folder)):
         with pytest.raises(fl.errors.BadModel, match="is missing in"):
             diff(*pair)
+
+
+@pytest.mark.parametrize(
+    ("family", "tensor"),
+    [
+        ("ViT", "embeddings.position_embeddings"),
+        ("DeiT", "embeddings.distillation_token"),
+        ("DINOv2", "embeddings.cls_token"),
+        ("DINOv2", "encoder.layer.1.layer_scale1.lambda1"),
+        ("ModernBERT", "final_norm.weight"),
+    ],
+)
+def test_every_tensor_counts(tmp_path, family, tensor):
+    """Also those that are no module's weight or bias; a live model against its file, whose names differ."""
+    base, tuned = tiny.model(family), tiny.model(family)
+    assert not fl.diff(base, tiny.save(tuned, tmp_path, tokenizer=False)).changed
+    with torch.no_grad():
+        dict(tuned.named_parameters())[tensor].add_(0.1)
+    found = fl.diff(base, tuned)
+    inside = ".layer." in tensor
+    assert found.changed and (found.outside["verdict"] == "changed") == (not inside)
+    assert found.layers["verdict"].to_pylist() == ["unchanged", "changed" if inside else "unchanged", "unchanged"]
+
+
+@pytest.mark.parametrize(
+    ("family", "setting", "value"),
+    [
+        ("ModernBERT", "local_attention", 4),
+        ("ModernBERT", "norm_eps", 1e-3),
+        ("ModernBERT", "hidden_activation", "relu"),
+        ("ESM", "token_dropout", False),
+        ("BERT", "hidden_act", "relu"),
+    ],
+)
+def test_settings_that_change_what_is_computed(tmp_path, family, setting, value):
+    base = tiny.save(tiny.model(family), tmp_path / "base")
+    other = tiny.save(tiny.model(family), tmp_path / "other")
+    told = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(told | {setting: value, "hidden_dropout_prob": 0.3}))
+    found = fl.diff(base, other)
+    assert [one.split(":")[0] for one in found.outside["settings"]] == [setting]
+    assert found.changed and setting in found.sentence
+
+
+def test_thirds_of_a_fused_matrix():
+    base, tuned = tiny.model("ModernBERT"), tiny.model("ModernBERT")
+    with torch.no_grad():
+        tuned.layers[1].attn.Wqkv.weight[64:] += 0.1
+    row = fl.diff(base, tuned).layers.to_pylist()[1]
+    assert row["verdict"] == "changed" and row["query"] == row["key"] == 0 and row["value"] > 0.1
+
+
+def test_the_sentence_is_about_the_layers_that_changed():
+    base, tuned = tiny.model("BERT"), tiny.model("BERT")
+    with torch.no_grad():
+        tuned.encoder.layer[2].attention.self.query.weight *= 2
+    assert "Changed in 1 of 3 layers (2): β there by a factor 2.00 to 2.00" in fl.diff(base, tuned).sentence
+
+
+def test_a_comparison_saves_itself(tmp_path):
+    page = fl.diff(tiny.model("BERT"), tiny.model("BERT", seed=1)).save(tmp_path / "diff")
+    assert page.name == "index.html" and (tmp_path / "diff" / "heads.csv").read_text().startswith('"layer"')
+
+
+def test_images_are_not_compared_on_text():
+    with pytest.raises(fl.errors.BadText, match="reads images"):
+        fl.diff(tiny.model("ViT"), tiny.model("ViT"), texts=["a text"])

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 
@@ -208,3 +209,62 @@ except ValueError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "this needs transformers; type: pip install 'frostline[encoders]'"
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("ModernBERT", {"layer_types": ["full_attention", "chunked_attention", "full_attention"]}),
+        ("ModernBERT", {"layer_types": ["full_attention"]}),
+        ("ModernBERT", {"local_attention": -8}),
+        ("ModernBERT", {"local_attention": 0}),
+        ("ModernBERT", {"local_attention": float("inf")}),
+        ("ModernBERT", {"layer_types": None, "global_attn_every_n_layers": 0}),
+        ("ModernBERT", {"hidden_activation": "banana"}),
+        ("ModernBERT", {"norm_eps": "small"}),
+        ("ModernBERT", {"pad_token_id": 99}),
+        ("ModernBERT", {"vocab_size": 0}),
+        ("ModernBERT", {"max_position_embeddings": -5}),
+        ("ESM", {"position_embedding_type": "banana"}),
+        ("ESM", {"mask_token_id": None}),
+        ("ViT", {"image_size": []}),
+        ("ViT", {"image_size": -16}),
+        ("ViT", {"image_size": 10**6}),
+        ("ViT", {"patch_size": 0}),
+        ("DINOv2", {"num_channels": "three"}),
+    ],
+)
+def test_settings_of_newer_families_that_cannot_be(tmp_path, family, settings):
+    """One sentence each, whatever transformers itself would raise."""
+    folder = tiny.save(tiny.model(family), tmp_path)
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(told | settings))
+    with pytest.raises(ValueError, match=r"^.{20,600}$"):
+        fl.audit(folder, None if family in ("ViT", "DINOv2") else tiny.TEXTS, perturbations=False)
+
+
+@pytest.mark.parametrize(
+    ("family", "tensor", "size"),
+    [
+        ("ModernBERT", "layers.1.attn_norm.weight", (16,)),
+        ("ModernBERT", "layers.1.attn.Wqkv.weight", (64, 32)),
+        ("ModernBERT", "layers.1.attn.Wqkv.weight", ()),
+        ("DINOv2", "encoder.layer.1.layer_scale1.lambda1", (16,)),
+    ],
+)
+def test_tensors_of_the_wrong_shape_are_named(tmp_path, family, tensor, size):
+    folder = tiny.save(tiny.model(family), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {tensor: torch.zeros(size)}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(fl.errors.BadModel, match=rf"{re.escape(tensor.removesuffix('.weight'))}.*config.json says"):
+        fl.audit(folder)
+
+
+def test_one_tensor_under_two_names(tmp_path):
+    folder = tiny.save(tiny.model("BERT"), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    name = "encoder.layer.1.output.LayerNorm."
+    tensors[name + "gamma"] = tensors[name + "weight"] + 1
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(fl.errors.BadModel, match=r"under two names, .*gamma and .*weight"):
+        loading.load(folder)

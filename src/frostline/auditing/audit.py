@@ -25,6 +25,7 @@ from frostline.encoders.capture import (
     Model,
     Tokenized,
     batches,
+    longest,
     noise,
     open_model,
     open_tokenizer,
@@ -34,10 +35,10 @@ from frostline.encoders.capture import (
 from frostline.encoders.folding import FoldedLayer, folded
 from frostline.encoders.loading import Encoder, load, need
 from frostline.encoders.proof import Proof, prove
-from frostline.errors import BadText
+from frostline.errors import BadModel, BadText
 from frostline.store import plain
 
-PROOF_TEXTS, PROOF_IMAGES = 6, 2
+PROOF_TEXTS, PROOF_TOKENS, PROOF_IMAGES = 6, 64, 2
 STRANGE = 0.2
 """Share of unknown tokens above which a text is not the model's."""
 
@@ -199,12 +200,22 @@ def _tokenizer(encoder: Encoder, given: Any, texts: Sequence[str] | None, skippe
 def _proof_batches(encoder: Encoder, tokenizer: Any, texts: Sequence[str] | None, seed: int) -> Iterator[Batch]:
     if encoder.family.reads == "images":
         return noise(encoder, images=PROOF_IMAGES, seed=seed)
+    # Where tokens see no further than a window, one text must be longer than it.
+    windows = [encoder.window(number) or 0 for number in range(encoder.layers)]
+    length = min(longest(encoder), PROOF_TOKENS + max(windows))
     if tokenizer is None:
-        ids = np.random.default_rng(seed).integers(5, int(encoder.config["vocab_size"]), size=(PROOF_TEXTS, 16))
-        return batches(Tokenized(tuple(tuple(row) for row in ids.tolist()), 0, 0, 0), tokens=1)
+        vocabulary = encoder.config.get("vocab_size")
+        if not isinstance(vocabulary, int) or vocabulary < 1:
+            raise BadModel(f"{encoder.name}: config.json says vocab_size {vocabulary!r}.")
+        rng = np.random.default_rng(seed)
+        ids = [rng.integers(min(5, vocabulary - 1), vocabulary, size=min(16, length)) for _ in range(PROOF_TEXTS - 1)]
+        ids.append(rng.integers(min(5, vocabulary - 1), vocabulary, size=length))
+        return batches(Tokenized(tuple(tuple(row.tolist()) for row in ids), 0, 0, 0), tokens=1)
     chosen = list(texts or sample())
     few = chosen[:: max(1, len(chosen) // PROOF_TEXTS)][:PROOF_TEXTS]
-    return batches(tokenize(encoder, tokenizer, few, most=64), tokens=1)
+    if max(windows):
+        few.append(" ".join(chosen * (1 + length // len(chosen))))
+    return batches(tokenize(encoder, tokenizer, few, most=length), tokens=1)
 
 
 def _provenance(encoder: Encoder, tokenized: Tokenized | None, source: str | None, seed: int) -> dict[str, Any]:

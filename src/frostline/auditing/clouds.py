@@ -9,11 +9,11 @@ from jaxtyping import Float
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
-from frostline.auditing.freezing import Glass
+from frostline.auditing.freezing import TINY, Glass, on_unit_sphere
 from frostline.encoders.capture import Model, Tokenized, batches, rows, see
 from frostline.encoders.folding import FoldedLayer, Norm
 from frostline.encoders.loading import Encoder
-from frostline.encoders.positions import Positions, positions
+from frostline.encoders.positions import UNSEEN, Positions, positions
 from frostline.sphere import geodesic
 
 CLOSE_TEXTS, CLOSE_TOKENS = 64, 128
@@ -56,7 +56,7 @@ class Clouds:
     """Size of the attention update over that of what goes past it."""
     kappa: Float[np.ndarray, "c layers heads"]
     perplexity: Float[np.ndarray, "c layers heads"]
-    """exp of the entropy of the attention weights, over the number of tokens."""
+    """exp of the entropy of the attention weights, over the number of tokens that can be seen."""
     fidelity_full: Float[np.ndarray, "c layers heads"]
     fidelity_argmax: Float[np.ndarray, "c layers heads"]
 
@@ -133,7 +133,7 @@ def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:
         "tokens": n,
         "resultant": resultant,
         "cosine": (n * resultant**2 - 1) / (n - 1) if n > 1 else np.ones(len(u)),
-        "participation": [n**2 / (np.linalg.norm(x @ x.T) ** 2) for x in u],
+        "participation": [n**2 / max(np.linalg.norm(x @ x.T) ** 2, TINY) for x in u],
         "travelled": [geodesic(x, y).mean() for x, y in itertools.pairwise(u)],
     }
 
@@ -159,18 +159,20 @@ def _closely(
         look = glass.look(x, at=at)
         real, full, best = (look.seen[name] for name in ("real", "full support", "arg-max"))
         updates = [glass.update(seen) for seen in (real, full, best)]
-        after = [(past + update) / np.linalg.norm(past + update, axis=-1, keepdims=True) for update in updates]
+        after = [on_unit_sphere(past + update) for update in updates]
+        # Of the tokens a head can see: all, or those in its window.
+        visible = len(x) if at.bias is None else (at.bias > UNSEEN / 2).sum(-1)
         values = {
-            "before": np.linalg.norm(x.mean(0)) if glass.layer.norm.present else np.linalg.norm(unit.mean(0)),
+            "before": np.linalg.norm(unit.mean(0)),
             "observed": np.linalg.norm(after[0].mean(0)),
             "expected_full": np.linalg.norm(after[1].mean(0)),
             "expected_argmax": np.linalg.norm(after[2].mean(0)),
             "layer_fidelity_full": _cosine(updates[0], updates[1]).mean(),
             "layer_fidelity_argmax": _cosine(updates[0], updates[2]).mean(),
             "size": np.median(np.linalg.norm(past, axis=1)) / np.sqrt(past.shape[1]),
-            "step": np.median(np.linalg.norm(updates[0], axis=1) / np.linalg.norm(past, axis=1)),
+            "step": np.median(np.linalg.norm(updates[0], axis=1) / np.maximum(np.linalg.norm(past, axis=1), TINY)),
             "kappa": np.median(look.kappa, axis=1),
-            "perplexity": look.perplexity.mean(1) / len(x),
+            "perplexity": (look.perplexity / visible).mean(1),
             "fidelity_full": glass.fidelity(real, full).mean(1),
             "fidelity_argmax": glass.fidelity(real, best).mean(1),
         }
@@ -196,7 +198,7 @@ def _limits(found: _Growing, glasses: Sequence[Glass], kept: dict[int, list[tupl
 
 def between(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"]) -> float:
     """W₂ between two clouds of as many tokens each: an assignment, exact."""
-    cost = np.maximum(2 - 2 * x @ y.T, 0)
+    cost = np.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T, 0)
     return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
 
 

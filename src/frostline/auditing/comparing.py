@@ -1,6 +1,7 @@
 """What changed between two checkpoints: weights, temperatures, spectra, leading directions; and whether it is more than
 rounding."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,19 @@ from torch import Tensor, nn
 from frostline.auditing.at_work import CONTROL_TEXTS, measured_on, some_of
 from frostline.auditing.spectra import Factors, HeadSpectra, spectra
 from frostline.auditing.texts import checked
-from frostline.encoders.capture import batches, open_model, open_tokenizer, tokenize
+from frostline.encoders.capture import COMPUTED, batches, open_model, open_tokenizer, settings, tokenize
 from frostline.encoders.folding import folded
 from frostline.encoders.loading import Encoder, load
 from frostline.encoders.proof import prove
-from frostline.errors import BadModel
+from frostline.errors import BadModel, BadText
 from frostline.store import plain
 
 Verdict = Literal["unchanged", "rounding", "changed"]
+IDLE = re.compile(
+    "(?<!token_)dropout|dtype|version|architectures|label|token_id|initializer|init_std|cache|gradient|output_|return_|problem|task"
+    "|classifier|pooler|chunk_size|tie_|decoder|cross_attention|deterministic|sparse|reference_compile|num_hidden|name"
+)
+"""Settings that do not change what an encoder makes of a text."""
 CASTS = (torch.float16, torch.bfloat16)
 ON_GRID = 0.15
 """How far from a multiple, in steps, an entry may be that was stored as float16 afterwards."""
@@ -44,7 +50,8 @@ class Comparison:
     """Two checkpoints of one architecture.
 
     layers  one row per layer: verdict ("unchanged", "rounding", "changed"), evidence, change of every kind of matrix
-    heads   one row per head: β before and after, distance of spectra, angle of the leading spaces of A and V
+    heads   one row per head: β before and after, distance of spectra, and by how many degrees the leading spaces of A
+            and V turned (90 when their dimensions differ)
     """
 
     base: str
@@ -57,6 +64,18 @@ class Comparison:
     provenance: Mapping[str, Any]
     text: Mapping[str, Any] | None = None
     """With text: frost line and median fidelity of each model, and what the difference is."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs by more than rounding: a layer, what is outside them, or a setting."""
+        verdicts = (self.outside["verdict"], *self.layers["verdict"].to_pylist())
+        return "changed" in verdicts or bool(self.outside["settings"])
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the page, the JSON, tables and figures into a folder; the page's path."""
+        from frostline.auditing.comparison_page import save_comparison
+
+        return save_comparison(self, Path(folder))
 
     def facts(self) -> dict[str, Any]:
         found: dict[str, Any] = plain(
@@ -87,6 +106,8 @@ def diff(
     """
     one, other = load(base), load(tuned)
     _same_shape(one, other)
+    if texts is not None and one.family.reads == "images":
+        raise BadText(f"{one.name} reads images ({one.family.name}); compare weights, without text.")
     rows: dict[str, list[Any]] = {}
     heads: dict[str, list[Any]] = {}
     for layer in range(one.layers):
@@ -96,7 +117,8 @@ def diff(
         verdict = _worst({name: each.verdict for name, each in moved.items()})
         _add(rows, layer=layer, verdict=verdict, evidence=_evidence(moved, verdict))
         for name in ("query", "key", "value", "output"):
-            _add(rows, **{name: moved[one.path(getattr(one.family, name), layer)].change})
+            part = getattr(one.family, name)
+            _add(rows, **{name: _change(one.weight(part, layer), other.weight(part, layer))})
         _compare_heads(heads, layer, spectra(Factors.of(folded(one, layer))), spectra(Factors.of(folded(other, layer))))
     text = None
     if texts is not None:
@@ -104,8 +126,7 @@ def diff(
     found = pa.table(rows)
     rest = _rest(one, other)
     verdict = _worst({name: each.verdict for name, each in rest.items()})
-    settings = _settings(one, other)
-    outside = {"verdict": verdict, "evidence": _evidence(rest, verdict), "settings": settings}
+    outside = {"verdict": verdict, "evidence": _evidence(rest, verdict), "settings": _settings(one, other)}
     return Comparison(
         one.name,
         other.name,
@@ -163,46 +184,47 @@ def _same_shape(one: Encoder, other: Encoder) -> None:
 
 
 def _rest(one: Encoder, other: Encoder) -> dict[str, Moved]:
-    """Modules outside the layers that both have: embeddings, norms; a pooler or a head may differ by purpose."""
+    """What is outside the layers and in both: embeddings, norms; a pooler or a head may differ by purpose."""
     inside = one.family.layer.split("{}")[0]
     names = [{part for part in _parts(encoder, None) if not part.startswith(inside)} for encoder in (one, other)]
     return {part: _moved(one, other, part) for part in sorted(names[0] & names[1])}
 
 
 def _settings(one: Encoder, other: Encoder) -> list[str]:
-    """Settings of config.json that change what the model computes, and differ."""
-    keys = ("layer_norm_eps", "hidden_act", "activation", "position_embedding_type", "max_position_embeddings")
-    return [
-        f"{key}: {one.config.get(key)} and {other.config.get(key)}"
-        for key in keys
-        if one.config.get(key) != other.config.get(key)
-    ]
+    """Settings that change what the model computes, and differ; what is not set counts as its default."""
+    a, b = settings(one).to_dict(), settings(other).to_dict()
+    keys = sorted(key for key in a.keys() | b.keys() if not key.startswith("_") and not IDLE.search(key))
+    return [f"{key}: {a.get(key)} and {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
 
 
 def _parts(encoder: Encoder, layer: int | None) -> set[str]:
-    """Modules of this layer that hold weights, attention and all else; of the whole model for None."""
+    """Modules of this layer, or of the whole model for None; a tensor that is no module's weight or bias by itself."""
     start = encoder.prefix + ("" if layer is None else encoder.family.layer.format(layer))
-    ends = (".weight", ".bias")
     return {
-        name.removeprefix(encoder.prefix).rsplit(".", 1)[0]
+        re.sub(r"\.(weight|bias)$", "", name.removeprefix(encoder.prefix))
         for name in encoder.tensors.names
-        if name.startswith(start) and name.endswith(ends)
+        if name.startswith(start) and not name.endswith(COMPUTED)
     }
 
 
 def _moved(one: Encoder, other: Encoder, part: str) -> Moved:
-    """The whole of a module: its weight and its bias."""
+    """The whole of a module, its weight and its bias; or a tensor that has no module."""
     found = []
-    for end in ("weight", "bias"):
-        names = [encoder.stored(part, None, "." + end) for encoder in (one, other)]
+    for end in (".weight", ".bias", ""):
+        names = [encoder.stored(part, None, end) for encoder in (one, other)]
         if names[0] is None and names[1] is None:
             continue
         if names[0] is None or names[1] is None:
             missing = one.name if names[0] is None else other.name
-            raise BadModel(f"{part}.{end} is missing in {missing}; the two are not checkpoints of one model.")
-        found.append(compare(one.tensors[names[0]], other.tensors[names[1]], f"{part}.{end}"))
+            raise BadModel(f"{part}{end} is missing in {missing}; the two are not checkpoints of one model.")
+        found.append(compare(one.tensors[names[0]], other.tensors[names[1]], f"{part}{end}"))
     verdict = _worst({str(number): each.verdict for number, each in enumerate(found)})
     return Moved(verdict, found[0].change, next(each.why for each in found if each.verdict == verdict))
+
+
+def _change(a: np.ndarray, b: np.ndarray) -> float:
+    size, moved = float(np.linalg.norm(a)), float(np.linalg.norm(b - a))
+    return moved / size if size > 0 else moved
 
 
 def compare(base: Tensor, tuned: Tensor, name: str = "tensor") -> Moved:
@@ -290,6 +312,7 @@ def _compare_heads(table: dict[str, list[Any]], layer: int, before: HeadSpectra,
             head=head,
             beta_base=float(before.beta[head]),
             beta_tuned=float(after.beta[head]),
+            gap_base=float(before.gap[head]),
             beta_ratio=float(after.beta[head] / before.beta[head]) if before.beta[head] > 0 else np.nan,
             kind_base=before.kind[head],
             kind_tuned=after.kind[head],
@@ -307,14 +330,14 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _angle(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest principal angle between two spaces; a right one when their dimensions differ."""
+    """The largest principal angle between two spaces, in degrees; a right one when their dimensions differ."""
     if one.shape[1] != other.shape[1]:
-        return float(np.pi / 2)
+        return 90.0
     if not one.shape[1]:
         return 0.0
     # From the sine: the cosine of a small angle has lost it.
     sines = np.linalg.svd(other - one @ (one.T @ other), compute_uv=False)
-    return float(np.arcsin(np.clip(sines.max(), 0, 1)))
+    return float(np.degrees(np.arcsin(np.clip(sines.max(), 0, 1))))
 
 
 def _add(table: dict[str, list[Any]], **values: Any) -> None:
@@ -339,8 +362,6 @@ def _sentence(layers: pa.Table, heads: Mapping[str, list[Any]], outside: Mapping
 def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
     verdicts = layers["verdict"].to_pylist()
     changed = [str(number) for number, verdict in enumerate(verdicts) if verdict == "changed"]
-    ratio = np.array(heads["beta_ratio"])
-    ratio = ratio[np.isfinite(ratio)] if np.isfinite(ratio).any() else np.ones(1)
     if set(verdicts) == {"unchanged"}:
         return "Nothing changed."
     if not changed:
@@ -350,10 +371,14 @@ def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
         )
     every = len(changed) == len(verdicts)
     where = "every layer" if every else f"{len(changed)} of {len(verdicts)} layers ({', '.join(changed)})"
-    kinds = sum(a != b for a, b in zip(heads["kind_base"], heads["kind_tuned"], strict=True))
+    mine = np.isin(heads["layer"], [int(number) for number in changed])
+    ratio = np.array(heads["beta_ratio"])[mine]
+    ratio = ratio[np.isfinite(ratio)] if np.isfinite(ratio).any() else np.ones(1)
+    kinds = int((np.array(heads["kind_base"])[mine] != np.array(heads["kind_tuned"])[mine]).sum())
+    angle = float(np.median(np.array(heads["angle_A"])[mine]))
+    there = "" if every else " there"
     return (
-        f"Changed in {where}: β by a factor "
-        f"{ratio.min():.2f} to {ratio.max():.2f} (median {np.median(ratio):.2f}), {kinds} of {len(ratio)} heads lead "
-        f"in another way, A's leading direction turns by {np.degrees(np.median(heads['angle_A'])):.0f}° in the "
-        "median."
+        f"Changed in {where}: β{there} by a factor {ratio.min():.2f} to {ratio.max():.2f} (median "
+        f"{np.median(ratio):.2f}), {kinds} of {int(mine.sum())} heads lead in another way, A's leading direction turns "
+        f"by {angle:.0f}° in the median."
     )

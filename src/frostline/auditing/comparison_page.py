@@ -7,25 +7,31 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from pyarrow import parquet
 
 from frostline import plot
 from frostline.auditing.checkpoints import Series
 from frostline.auditing.comparing import Comparison
 from frostline.auditing.page import number, rows_of
-from frostline.auditing.saving import check_folder
+from frostline.auditing.saving import check_folder, write_table
 from frostline.report.page import inlined, render
 from frostline.store import as_json, write_atomically
 
 PARTS = ("query", "key", "value", "output")
 BADGES = {"unchanged": "holds", "rounding": "undecided", "changed": "fails"}
 FACTS = "diff.json"
+MEANINGS = (
+    "beta: the largest inverse temperature, ‖B‖₂; beta_ratio: tuned over base. kind: what leads in A = VBᵀ. gap_base: "
+    "lead over the next eigenvalue of the base's A/‖A‖. spectrum_A, spectrum_V: root mean square distance of the "
+    "eigenvalues. angle_A, angle_V: degrees between the leading spaces. A head's numbers take in the norm in front of "
+    "it, which may be that of the layer before or of the embeddings."
+)
 READINGS = {
     "heads": (
         "Heads",
         "A row per layer, a column per head: how much colder (red) or warmer (blue) each head became, how far the "
         "spectrum of A = VBᵀ moved, and by what angle its leading space and that of V turned. Many spectra are close "
-        "to a tie: there a small change of the weights turns the leading direction by much.",
+        "to a tie (a small gap_base in the table): there a small change of the weights turns the leading direction by "
+        "much. 90° also where another number of directions leads than before.",
     ),
     "steps": (
         "Over training",
@@ -43,9 +49,7 @@ def save_comparison(found: Comparison, folder: Path, *, steps: Series | None = N
     write_atomically(folder / FACTS, as_json(facts))
     tables = {"layers": found.layers, "heads": found.heads} | ({} if steps is None else {"steps": steps.layers})
     for name, table in tables.items():
-        written = io.BytesIO()
-        parquet.write_table(table, written)
-        write_atomically(folder / f"{name}.parquet", written.getvalue())
+        write_table(table, folder / name)
     figures = {"heads": _heads(found)} | ({} if steps is None else {"steps": _steps(steps)})
     for name, figure in figures.items():
         plot.save(figure, folder / "figures" / name)
@@ -61,7 +65,7 @@ def save_comparison(found: Comparison, folder: Path, *, steps: Series | None = N
             for row in found.layers.to_pylist()
         ],
         figures=[_shown(name, figure) for name, figure in figures.items()],
-        tables=[rows_of(name.capitalize(), table, "") for name, table in tables.items() if name != "layers"],
+        tables=[rows_of(name.capitalize(), table, MEANINGS) for name, table in tables.items() if name != "layers"],
     ).absolute()
 
 
@@ -84,8 +88,8 @@ def _heads(found: Comparison) -> Figure:
     for ax, values, title, style in (
         (one, ratio, "β, doublings", {"cmap": "RdBu_r", "vmin": -far, "vmax": far}),
         (two, found.heads["spectrum_A"], "spectrum of A, moved by", {"cmap": "cividis"}),
-        (three, found.heads["angle_A"], "A leads elsewhere by, rad", {"cmap": "cividis", "vmin": 0, "vmax": np.pi / 2}),
-        (four, found.heads["angle_V"], "V leads elsewhere by, rad", {"cmap": "cividis", "vmin": 0, "vmax": np.pi / 2}),
+        (three, found.heads["angle_A"], "A leads elsewhere by, °", {"cmap": "cividis", "vmin": 0, "vmax": 90}),
+        (four, found.heads["angle_V"], "V leads elsewhere by, °", {"cmap": "cividis", "vmin": 0, "vmax": 90}),
     ):
         image = ax.imshow(np.asarray(values).reshape(shape), aspect="auto", **style)
         figure.colorbar(image, ax=ax, shrink=0.9)
@@ -107,7 +111,7 @@ def _steps(found: Series) -> Figure:
             )
     left.set(xlabel="step", ylabel="‖ΔW_Q‖/‖W_Q‖", title="change of the query matrix")
     middle.set(xlabel="step", ylabel="β/β of the base (median head)", title="temperature")
-    right.set(xlabel="step", ylabel="angle, rad (median head)", title="A's leading direction")
+    right.set(xlabel="step", ylabel="angle, degrees (median head)", title="A's leading direction")
     for ax in (left, middle, right):
         ax.legend(fontsize=8, frameon=False)
     return figure

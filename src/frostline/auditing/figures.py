@@ -91,7 +91,7 @@ def maps(audit: Audit) -> Figure:
             ("log10 κ on text", np.log10(np.maximum(table["kappa"], 1e-3))),
             ("fidelity, best token", table["fidelity_argmax"]),
             ("V's rank, share of random", _rank_share(audit)),
-            ("attention perplexity / n", table["perplexity"]),
+            ("share of tokens attended to", table["perplexity"]),
         ]
     columns = 3
     rows = -(-(len(wanted) + 1) // columns)

@@ -18,6 +18,14 @@ Map: TypeAlias = Literal["real", "full support", "arg-max"]
 """What a token sees: the softmax mean, y* anywhere on the sphere, or the token present that fits best."""
 
 
+TINY = 1e-300
+
+
+def on_unit_sphere(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Directions; a token that is exactly zero has none and stays zero."""
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), TINY))
+
+
 @dataclass(frozen=True, eq=False)
 class Look:
     """What every head gives every token, in value coordinates, and how sharply it looks."""
@@ -90,8 +98,7 @@ class Glass:
     def cold(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
         """Tokens of this size after the attention half at zero temperature, on the sphere (eq. 15)."""
         seen = self.look(u * self.layer.norm.seen(size)[:, None], sources=False).seen["full support"]
-        found = self.layer.norm.past(u, size) + self.update(seen)
-        return np.asarray(found / np.linalg.norm(found, axis=-1, keepdims=True))
+        return on_unit_sphere(self.layer.norm.past(u, size) + self.update(seen))
 
     def cold_limit(
         self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"], *, most: int = 50, still: float = 1e-4

@@ -19,6 +19,7 @@ class FrostLine:
     depth         the first cloud from which all shares are below the fraction: 0 is the input, L the last output; L
                   says that nothing froze before the end
     interval      95 % of the depths found when texts are resampled
+    way           W₂ from the first cloud to the last, root mean square over the texts
     """
 
     fraction: float
@@ -28,6 +29,7 @@ class FrostLine:
     depth: int
     interval: tuple[int, int]
     texts: int
+    way: float
 
     @property
     def frozen(self) -> bool:
@@ -41,12 +43,12 @@ class FrostLine:
         if self.depth == last:
             return (
                 f"The cloud changes up to the last layer: after {last - 1} of {last} layers "
-                f"{100 * self.share[-2]:.0f} % of the way to its last shape is still to come."
+                f"{100 * self.share[-2]:.0f} % of the way to its last shape (W₂ {self.way:.2g}) is still to come."
             )
         low, high = self.interval
         return (
             f"After {self.depth} of {last} layers (95 %: {low} to {high}) the cloud stays within "
-            f"{100 * self.fraction:g} % of its last shape."
+            f"{100 * self.fraction:g} % of the whole way (W₂ {self.way:.2g}) from its last shape."
         )
 
 
@@ -64,7 +66,8 @@ def frost_line(
     share = np.sqrt(_share(squares))
     low, high = np.nanquantile(shares, [0.025, 0.975], axis=0)
     first, last = np.quantile(depths, [0.025, 0.975], method="nearest")
-    return FrostLine(fraction, share, low, high, _depth(share, fraction), (int(first), int(last)), len(squares))
+    way = float(np.sqrt(squares[:, 0].mean()))
+    return FrostLine(fraction, share, low, high, _depth(share, fraction), (int(first), int(last)), len(squares), way)
 
 
 def _share(squares: np.ndarray) -> np.ndarray:

@@ -89,18 +89,29 @@ def assumptions_of(
     step = float(np.median(clouds.step))
     tokens = float(np.median(clouds.tokens))
     biased = np.median([np.linalg.norm(layer.key_bias, axis=1) for layer in layers])
-    radius = float(np.median(clouds.radius, axis=0).max())
     found += [
-        Assumption("low temperature", f"κ well above (d−1)/2 = {cold:.0f}", f"median κ {kappa:.0f}", kappa > cold),
+        Assumption("low temperature", f"κ well above (d−1)/2 = {cold:.0f}", f"median κ {kappa:.3g}", kappa > cold),
         Assumption(
             "tokens fill the sphere", f"many more than d = {d}", f"median {tokens:.0f} in a text", tokens > 10 * d
         ),
-        Assumption("small steps", "update well below what goes past it", f"ratio {step:.2f}", step < 0.1),
-        Assumption("no key bias", "|g| well below κ", f"|g|/κ = {biased / kappa:.2f}", bool(biased < 0.1 * kappa)),
-        Assumption("tokens on a sphere", "radius 1", f"off by {radius:.1e} in the worst cloud", radius < 1e-3),
+        Assumption("small steps", "update well below what goes past it", f"ratio {step:.2g}", step < 0.1),
+        Assumption(
+            "no key bias", "|g| well below κ", f"|g| = {biased:.2g}, κ = {kappa:.3g}", bool(biased < 0.1 * kappa)
+        ),
+        _on_a_sphere(encoder, measured),
         Assumption("no feed-forward half", "none", "there is one after every attention half", False),
     ]
     return tuple(found)
+
+
+def _on_a_sphere(encoder: Encoder, measured: Measured) -> Assumption:
+    what = "tokens on a sphere"
+    if encoder.family.pre_norm:
+        sizes = measured.clouds.size.mean(0)
+        found = f"what goes past attention has sizes from {sizes.min():.2g} to {sizes.max():.2g}"
+        return Assumption(what, "one size throughout", found, bool(sizes.max() < 1.1 * sizes.min()))
+    radius = float(np.median(measured.clouds.radius, axis=0).max())
+    return Assumption(what, "radius 1", f"off by {radius:.1e} in the worst cloud", radius < 1e-3)
 
 
 def metrics_of(
@@ -146,8 +157,8 @@ def metrics_of(
 def sentence_of(encoder: Encoder, spectra: Weights, measured: Measured | None, metrics: Mapping[str, float]) -> str:
     turning = sum(kind in ("rotation", "mixed") for kind in spectra.kinds)
     base = (
-        f"{encoder.layers} layers of {encoder.heads} heads: β from {spectra.each('beta').min():.0f} to "
-        f"{metrics['beta_max']:.0f} (median {metrics['beta_median']:.0f}), {turning} of {len(spectra.kinds)} heads "
+        f"{encoder.layers} layers of {encoder.heads} heads: β from {spectra.each('beta').min():.3g} to "
+        f"{metrics['beta_max']:.3g} (median {metrics['beta_median']:.3g}), {turning} of {len(spectra.kinds)} heads "
         "rotate rather than gather"
     )
     if measured is None:
@@ -156,7 +167,7 @@ def sentence_of(encoder: Encoder, spectra: Weights, measured: Measured | None, m
     frozen = "It does not move tokens at all." if measured.line is None else measured.line.describe()
     warm = "cold" if metrics["kappa_median"] > cold else "warm"
     return (
-        f"{frozen} Its heads are {warm} (median κ {metrics['kappa_median']:.0f}; the theory's low temperature needs "
+        f"{frozen} Its heads are {warm} (median κ {metrics['kappa_median']:.3g}; the theory's low temperature needs "
         f"well above {cold:.0f}), and zero temperature predicts its attention updates to a cosine of "
         f"{metrics['fidelity_argmax_median']:.2f} (random weights: {metrics['fidelity_argmax_random']:.2f}) with the "
         f"best single token, {metrics['fidelity_full_median']:.2f} with the limit for a full sphere."

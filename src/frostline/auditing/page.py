@@ -22,7 +22,8 @@ READINGS = {
         "Left: the length of the mean token, 0 when tokens point everywhere and 1 when all are one; the band holds "
         "the middle 80 % of the texts. Right: W₂ from each cloud to the last one, as a share of that from the input; "
         "the frost line is where it stays below the dotted line, and at the last cloud nothing froze before the end. "
-        "Dotted and dashed: the same architecture with random weights, and the same tokens in another order.",
+        "Dotted and dashed: the same architecture with random weights, and the same tokens in another order, each on "
+        "64 of the texts.",
     ),
     "fidelity": (
         "What zero temperature says, and how well",
@@ -54,10 +55,22 @@ READINGS = {
 SHOWN = 40
 MEANINGS = (
     "beta: ‖B‖₂, the largest inverse temperature; beta_random: that of random factors of the same norms. kind: what "
-    "leads in A = VBᵀ. gap: lead over the next eigenvalue, of A/‖A‖; resolution: the gap over what rounding of the "
-    "weights could make of it. rate: of concentration per layer at zero temperature; layers_for_tenfold: depth for a "
-    "factor ten. kappa: inverse temperature on the text. perplexity: tokens attended to, over n. fidelity: cosine of "
-    "the real update with zero temperature."
+    "leads in A = VBᵀ; leading_real, leading_imag: that eigenvalue of A/‖A‖. logit_rank, value_rank: effective ranks "
+    "of B and V; stable ranks: ‖·‖² in Frobenius over spectral norm. gap: lead over the next eigenvalue; resolution: "
+    "the gap over what rounding of the weights could make of it. symmetric_share: of ‖A‖², in its symmetric part; "
+    "asymmetry: ‖A − Aᵀ‖/2‖A‖, 0 symmetric, 0.71 random, 1 antisymmetric; non_normality: 0 when eigenvectors are "
+    "orthogonal, 1 at most. rate: of concentration per layer at zero temperature (pre-norm models: for tokens of norm "
+    "√d, with text for those measured); layers_for_tenfold: depth for a factor ten. value_norm, value_kind, "
+    "value_leading: the same of V, which rules the terminal phase. kappa: inverse temperature on the text. "
+    "perplexity: tokens attended to, over those that can be seen. fidelity: cosine of the real update with zero "
+    "temperature."
+)
+METRIC_MEANINGS = (
+    "Medians are over heads (beta, asymmetry, kappa, perplexity) or layers (symmetry score, fidelity, step). "
+    "rotating_share: heads that lead with a complex pair. value_rank_smallest_share: the smallest effective rank of a "
+    "head's V over that of random weights. fidelity_argmax_random: the same for random weights. cosine_first, "
+    "cosine_last: between tokens of a text, at the input and the output. frost_line: the first cloud that is frozen. "
+    "random_growth, worst_growth: of a small change of the input."
 )
 LAYER_MEANINGS = (
     "rotating_heads: heads whose VBᵀ leads with a complex pair. symmetry_score: of W_QᵀW_K, 1 symmetric, 0 random, −1 "
@@ -94,7 +107,7 @@ def write_audit(path: Path, audit: Audit) -> Path:
         figures=[_figure(name, drawn, _notes(audit, name)) for name, drawn in drawings(audit).items()],
         tables=[
             _facts("Where this comes from", audit.provenance),
-            _facts("Single numbers, as --thresholds reads them", audit.metrics),
+            _facts("Single numbers, as --thresholds reads them", audit.metrics, METRIC_MEANINGS),
             _references(audit),
             rows_of("Heads", audit.heads, MEANINGS),
             rows_of("Layers", audit.layers, LAYER_MEANINGS),
@@ -164,10 +177,10 @@ def _figure(name: str, drawn: Figure, notes: str) -> dict[str, Any]:
     }
 
 
-def _facts(title: str, facts: Any) -> dict[str, Any]:
+def _facts(title: str, facts: Any, reading: str = "") -> dict[str, Any]:
     return {
         "title": title,
-        "reading": "",
+        "reading": reading,
         "columns": ["", ""],
         "rows": [[name, number(value)] for name, value in facts.items()],
     }

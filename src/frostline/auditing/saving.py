@@ -21,6 +21,25 @@ def check_folder(folder: Path, known_by: str = FACTS, what: str = "an audit") ->
         raise BadParameter(f"{folder} is a file; --out names a folder.")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / known_by).exists():
         raise BadParameter(f"{folder} holds other things than {what}; give an empty or a new folder.")
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise BadParameter(f"--out {folder} cannot be written ({error.strerror}); give another folder.") from None
+    finally:
+        for place in missing:
+            if place.exists():
+                place.rmdir()
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """As Parquet and as CSV; the path is without its ending."""
+    for end, write in ((".parquet", parquet.write_table), (".csv", csv.write_csv)):
+        written = io.BytesIO()
+        write(table, written)
+        write_atomically(path.with_suffix(end), written.getvalue())
 
 
 def save_audit(audit: Audit, folder: Path) -> Path:
@@ -30,13 +49,7 @@ def save_audit(audit: Audit, folder: Path) -> Path:
     # First the file by which the folder is known as ours.
     write_atomically(folder / FACTS, as_json(audit.facts()))
     for name in ("heads", "layers", "clouds"):
-        table: pa.Table = getattr(audit, name)
-        written = io.BytesIO()
-        parquet.write_table(table, written)
-        write_atomically(folder / f"{name}.parquet", written.getvalue())
-        written = io.BytesIO()
-        csv.write_csv(table, written)
-        write_atomically(folder / f"{name}.csv", written.getvalue())
+        write_table(getattr(audit, name), folder / name)
     for name, figure in drawings(audit).items():
         plot.save(figure, folder / "figures" / name)
     write_atomically(folder / CARD, model_card(audit).encode())

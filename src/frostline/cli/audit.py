@@ -63,7 +63,7 @@ def audit(
         if len(found.findings) > 8:
             options.say(f"       and {len(found.findings) - 8} more on the page.")
         for reason in found.skipped:
-            options.say(f"Not looked at: {reason}.")
+            options.say(f"Not looked at, or not folded in: {reason}.")
         for sentence in past:
             options.say(f"BROKEN {sentence}.", hang=7)
         options.say(f"Written: {page}")

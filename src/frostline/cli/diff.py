@@ -17,7 +17,9 @@ def diff(
         str | None, typer.Option(help="Texts to compare the two at work on: a file, one per line; or: sample.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the page, tables and figures.")] = Path("diff"),
-    check: Annotated[bool, typer.Option("--check", help="Exit with 1 when anything has changed.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 when anything has changed by more than rounding.")
+    ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -57,5 +59,5 @@ def diff(
                     f"fidelity {at['fidelity_argmax']:.2f} on {found.text['texts']} texts."
                 )
         options.say(f"Written: {page}")
-    if check and "changed" in [found.outside["verdict"], *found.layers["verdict"].to_pylist()]:
+    if check and found.changed:
         raise typer.Exit(1)

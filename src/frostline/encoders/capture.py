@@ -20,6 +20,7 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", 
 HEADS = ("pooler", "contact_head")
 COMPUTED = ("position_ids", "inv_freq")
 """Tensors an encoder can do without, and those that are computed anew."""
+LARGEST_IMAGE = 4096
 BATCH_TOKENS = 2048
 """Padded tokens in one forward pass: what bounds memory."""
 
@@ -73,25 +74,29 @@ def open_model(encoder: Encoder, *, random: int | None = None) -> Model:
     """The model itself in float32; ``random``: the same architecture with fresh weights, by this seed."""
     transformers = need("transformers")
     cls = getattr(transformers, encoder.family.model_class)
-    config = _config(encoder, cls)
+    config = settings(encoder)
+    if random is None and encoder.folder is None:
+        raise BadModel("give the model's folder, or pass the model itself.")
+    missing: Collection[str] = ()
     with _quiet(transformers):
-        if random is not None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(random)
-                model = cls(config)
-        else:
-            if encoder.folder is None:
-                raise BadModel("give the model's folder, or pass the model itself.")
-            try:
+        try:
+            if random is not None:
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(random)
+                    model = cls(config)
+            else:
                 model, found = cls.from_pretrained(
                     encoder.folder, config=config, dtype=torch.float32, local_files_only=True, output_loading_info=True
                 )
-            except (OSError, RuntimeError, ValueError) as error:
-                reason = str(error).strip().splitlines()[0][:200]
-                raise BadModel(
-                    f"{encoder.name}: transformers cannot load it ({reason}); config.json and the weights may not fit."
-                ) from None
-            _check_whole(encoder, model, found["missing_keys"])
+                missing = found["missing_keys"]
+        except Exception as error:  # a config can be wrong in as many ways as there are settings
+            reason = _reason(error)
+            if "ignore_mismatched_sizes" in reason:
+                reason = "tensors have other shapes than config.json says"
+            raise BadModel(
+                f"{encoder.name}: transformers cannot make it ({reason}); config.json and the weights may not fit."
+            ) from None
+    _check_whole(encoder, model, missing)
     return model.eval().requires_grad_(False)
 
 
@@ -114,14 +119,23 @@ def _check_whole(encoder: Encoder, model: Model, missing: Collection[str]) -> No
             raise BadModel(f"{encoder.name}: tensor {name} has entries that are NaN or infinite.")
 
 
-def _config(encoder: Encoder, cls: Any) -> Any:
-    """The settings as transformers wants them; old folders do not say their model_type."""
-    settings = {name: value for name, value in encoder.config.items() if name not in ("model_type", "architectures")}
+def settings(encoder: Encoder) -> Any:
+    """config.json as transformers reads it, with its defaults; old folders do not say their model_type."""
+    transformers = need("transformers")
+    cls = getattr(transformers, encoder.family.model_class)
+    told = {name: value for name, value in encoder.config.items() if name not in ("model_type", "architectures")}
     try:
-        return cls.config_class(**settings)
+        with _quiet(transformers):
+            return cls.config_class(**told)
     except Exception as error:  # whatever their validation raises
-        reason = " ".join(str(error).split())[:200]
-        raise BadModel(f"{encoder.name}: config.json is not one of a {encoder.family.name} ({reason}).") from None
+        raise BadModel(
+            f"{encoder.name}: config.json is not one of a {encoder.family.name} ({_reason(error)})."
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    """The first words of somebody else's error."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 @contextmanager
@@ -153,27 +167,28 @@ def open_tokenizer(encoder: Encoder) -> Any:
         with _quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 encoder.folder,
-                config=_config(encoder, getattr(transformers, encoder.family.model_class)),
+                config=settings(encoder),
                 local_files_only=True,
                 trust_remote_code=False,
             )
-    except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+    except Exception as error:  # a tokenizer's files can be wrong in many ways too
         raise BadText(
-            f"{encoder.name} has no tokenizer that can be read ({reason}); pass one, or audit weights alone."
+            f"{encoder.name} has no tokenizer that can be read ({_reason(error)}); pass one, or audit weights alone."
         ) from None
     return tokenizer
 
 
 def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: int | None = None) -> Tokenized:
     """Token ids of the texts, cut at what the model allows (or at ``most`` tokens)."""
-    limit = _longest(encoder)
+    limit = longest(encoder)
     limit = limit if most is None else min(limit, most)
     special = tokenizer.num_special_tokens_to_add()
     ids, cut, empty = [], 0, 0
     for text in texts:
         if not isinstance(text, str):
             raise BadText(f"texts must be strings; one is a {type(text).__name__}.")
+        if not _is_unicode(text):
+            raise BadText("a text holds half a character (a lone surrogate), which no tokenizer reads.")
         # Characters beyond this cannot become tokens that are kept: do not tokenize a book to keep a page.
         found = tokenizer(text[: 40 * limit], truncation=False, verbose=False)["input_ids"]
         if len(found) <= special:
@@ -196,8 +211,20 @@ def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: in
     return Tokenized(tuple(ids), cut, empty, 0 if padding is None else int(padding), unknown)
 
 
-def _longest(encoder: Encoder) -> int:
-    found = int(encoder.config.get("max_position_embeddings") or 512)
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def longest(encoder: Encoder) -> int:
+    """Tokens that the model allows in a text."""
+    told = encoder.config.get("max_position_embeddings") or 512
+    if not isinstance(told, int) or told < 1:
+        raise BadModel(f"{encoder.name}: config.json says max_position_embeddings {told!r}.")
+    found = told
     # RoBERTa and MPNet number positions from the padding index on.
     if encoder.family.model_types[0] in ("roberta", "xlm-roberta", "camembert", "mpnet", "esm"):
         found -= int(encoder.config.get("pad_token_id") or 1) + 1
@@ -224,7 +251,10 @@ def batches(tokenized: Tokenized, *, tokens: int = BATCH_TOKENS) -> Iterator[Bat
 def noise(encoder: Encoder, *, images: int, seed: int) -> Iterator[Batch]:
     """Images of noise, one at a time: what shows that extraction is right where there is nothing real to look at."""
     size, channels = encoder.config.get("image_size", 224), encoder.config.get("num_channels", 3)
-    height, width = size if isinstance(size, list | tuple) else (size, size)
+    height, width = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
+    for name, value in (("image_size", height), ("image_size", width), ("num_channels", channels)):
+        if not isinstance(value, int) or not 1 <= value <= LARGEST_IMAGE:
+            raise BadModel(f"{encoder.name}: config.json says {name} {value!r}.")
     rng = np.random.default_rng([10, seed])
     for number in range(images):
         pixels = torch.from_numpy(rng.standard_normal((1, channels, height, width), dtype=np.float32))
@@ -250,7 +280,12 @@ def see(encoder: Encoder, model: Model, batch: Batch, *, close: bool = False, we
                     module = model.get_submodule(encoder.path(name, layer))
                     hooks.callback(module.register_forward_hook(keep).remove)
         asked = {"output_attentions": True} if weights else {}
-        found = model(**batch.inputs, output_hidden_states=True, **asked)
+        try:
+            found = model(**batch.inputs, output_hidden_states=True, **asked)
+        except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, AssertionError) as error:
+            raise BadModel(
+                f"{encoder.name}: the model itself fails on this input ({_reason(error)}); its settings may be wrong."
+            ) from None
     last = found.last_hidden_state
     if not bool(torch.isfinite(last if batch.present is None else last[batch.present]).all()):
         raise BadModel(f"{encoder.name}: its own output is NaN or infinite; weights this large cannot be audited.")

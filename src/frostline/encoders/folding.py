@@ -119,7 +119,7 @@ def folded(encoder: Encoder, layer: int) -> FoldedLayer:
     asked, shown, offered = (
         encoder.bias(part, layer).reshape(heads, k) for part in (family.query, family.key, family.value)
     )
-    scale = np.ones(d) if family.layer_scale is None else encoder.weight(family.layer_scale, layer)
+    scale = np.ones(d) if family.layer_scale is None else encoder.scale(family.layer_scale, layer)
     output = (scale[:, None] * encoder.weight(family.output, layer)).reshape(d, heads, k).transpose(1, 0, 2)
     centred = _centred if norm.present else _as_it_is
     root = np.sqrt(d)
@@ -147,7 +147,7 @@ def norm_before(encoder: Encoder, layer: int) -> Norm:
     if family.attention_norm is not None and layer < encoder.layers:
         if encoder.has(family.attention_norm, layer) or family.entry_norm is None:
             name = family.attention_norm
-            return Norm(encoder.weight(name, layer), encoder.bias(name, layer), epsilon=encoder.epsilon)
+            return Norm(encoder.scale(name, layer), encoder.bias(name, layer), epsilon=encoder.epsilon)
         # ModernBERT's first layer sees what the norm of the embeddings gives.
         name = family.entry_norm
     elif family.attention_norm is not None:
@@ -156,7 +156,7 @@ def norm_before(encoder: Encoder, layer: int) -> Norm:
         name = str(family.entry_norm)
     else:
         name, number = family.output_norm, layer - 1
-    return Norm(encoder.weight(name, number), encoder.bias(name, number))
+    return Norm(encoder.scale(name, number), encoder.bias(name, number))
 
 
 def _unfolded(encoder: Encoder, norm: Norm, layer: int) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def _unfolded(encoder: Encoder, norm: Norm, layer: int) -> tuple[str, ...]:
     if norm.epsilon is not None:
         found.append(
             "the norm is in front of attention: what goes past it has no fixed size, and rates from weights are for "
-            "tokens of norm √d (with text they are for the size measured)"
+            "tokens of norm √d"
         )
     if not norm.present:
         found.append("tokens enter without a norm; u is their direction, and temperatures are for tokens of norm √d")

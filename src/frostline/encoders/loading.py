@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from frostline.encoders.adapters import FAMILIES, SUPPORTED, Family
 from frostline.errors import BadModel
 
+FURTHEST = 2**20
+"""No window of local attention is wider."""
 CONFIG_LIMIT = 4 * 2**20
 """Bytes of JSON read from a model folder."""
 OLD_NORMS = {".gamma": ".weight", ".beta": ".bias"}
@@ -102,14 +104,16 @@ class Renamed:
         return self.tensors[self.stored[name]]
 
 
-def _renamed(tensors: InMemory | OnDisk, family: Family) -> Renamed:
-    stored = {}
-    for name in tensors.names:
+def _renamed(source: str, tensors: InMemory | OnDisk, family: Family) -> Renamed:
+    stored: dict[str, str] = {}
+    for name in sorted(tensors.names):
         own = name
         for old, new in family.renamed:
             own = own.replace(old, new)
         for old, new in OLD_NORMS.items():
             own = own.removesuffix(old) + new if own.endswith(old) else own
+        if own in stored:
+            raise BadModel(f"{source} holds one tensor under two names, {stored[own]} and {name}; which one is meant?")
         stored[own] = name
     return Renamed(tensors, stored)
 
@@ -145,6 +149,14 @@ class Encoder:
         """A weight in float64."""
         return self._own(part, self._read(self._wanted(part, layer)))
 
+    def scale(self, part: str, layer: int | None = None) -> np.ndarray:
+        """One number per coordinate: the weight of a norm, or of a layer scale."""
+        found = self.weight(part, layer)
+        if found.shape != (self.dimension,):
+            name = self.tensors.stored[self._wanted(part, layer)]
+            raise BadModel(f"{self.name}: tensor {name} is {found.shape}; config.json says {(self.dimension,)}.")
+        return found
+
     def bias(self, part: str, layer: int | None = None) -> np.ndarray:
         """A bias in float64; zeros where the model has none."""
         name = self.stored(part, layer, ".bias")
@@ -154,14 +166,18 @@ class Encoder:
         return found
 
     def shape(self, part: str, layer: int | None = None) -> tuple[int, ...]:
-        return tuple(self._own(part, self.tensors[self._wanted(part, layer)]).shape)
+        """Of the whole tensor, also where a part is a third of it."""
+        return tuple(self.tensors[self._wanted(part, layer)].shape)
 
     @property
     def positions(self) -> Literal["added", "relative", "rotary"]:
         """How tokens know their places."""
         if self.family.positions != "told":
             return self.family.positions
-        return "rotary" if self.config.get("position_embedding_type") == "rotary" else "added"
+        told = self.config.get("position_embedding_type", "absolute")
+        if told not in ("rotary", "absolute"):
+            raise BadModel(f"{self.name}: position_embedding_type is {told!r}; known are 'rotary' and 'absolute'.")
+        return "rotary" if told == "rotary" else "added"
 
     def window(self, layer: int) -> int | None:
         """How far a token of this layer sees; None: all tokens."""
@@ -170,9 +186,13 @@ class Encoder:
         reach = self.config.get(*self.family.window)
         kinds, every = self.config.get("layer_types"), self.config.get("global_attn_every_n_layers", 3)
         try:
-            everywhere = kinds[layer] == "full_attention" if kinds else layer % every == 0
-            return None if everywhere else int(reach) // 2
-        except (TypeError, ValueError, LookupError, ZeroDivisionError):
+            kind = kinds[layer] if kinds else ("full_attention" if layer % every == 0 else "sliding_attention")
+            if kind == "full_attention":
+                return None
+            if kind != "sliding_attention" or not 1 <= int(reach) <= FURTHEST:
+                raise ValueError
+            return int(reach) // 2
+        except (TypeError, ValueError, LookupError, ZeroDivisionError, OverflowError):
             raise BadModel(
                 f"{self.name}: config.json does not say which layers are local, or how far they see."
             ) from None
@@ -394,9 +414,9 @@ def _encoder(
     found = Encoder(name, family, layers, d, heads, config, tensors, prefix, folder, files)
     for layer in range(1 if family.shared else layers):
         for part in (family.query, family.key, family.value, family.output):
-            shape = found.shape(part, layer)
-            if shape != (d, d):
-                raise BadModel(f"{name}: {found.path(part, layer)}.weight is {shape}; config.json says {(d, d)}.")
+            shape, wanted = found.shape(part, layer), (d if _third(part)[1] is None else 3 * d, d)
+            if shape != wanted:
+                raise BadModel(f"{name}: {found.path(part, layer)}.weight is {shape}; config.json says {wanted}.")
     if not family.shared and found.stored(family.query, layers, ".weight") is not None:
         raise BadModel(f"{name}: config.json says {layers} layers, but the weights have more.")
     return found
@@ -418,7 +438,7 @@ def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk)
             "need an adapter of their own, because a wrong guess about norms or positions gives wrong spectra."
         )
     for family in told or FAMILIES:
-        tensors = _renamed(stored, family)
+        tensors = _renamed(name, stored, family)
         end = family.layer.format(0) + _third(family.query)[0] + ".weight"
         fitting = sorted((one for one in tensors.names if one.endswith(end)), key=len)
         if fitting:

@@ -61,8 +61,9 @@ def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, given: 
     found = Proof(logits, outputs, update, tokens, radius)
     if not found.holds:
         raise BadModel(
-            f"{encoder.name}: the extraction does not reproduce the model: {found.describe()}. The adapter for "
-            f"{encoder.family.name} does not fit this checkpoint, so nothing it says would be true."
+            f"{encoder.name}: the extraction does not reproduce the model: {found.describe()}. Either "
+            f"config.json does not belong to these weights (biases switched off, other norms), or the adapter for "
+            f"{encoder.family.name} does not fit them, or they are so large that float32 rounds the logits away."
         )
     return found
 
