@@ -133,7 +133,7 @@ def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:
         "tokens": n,
         "resultant": resultant,
         "cosine": (n * resultant**2 - 1) / (n - 1) if n > 1 else np.ones(len(u)),
-        "participation": [n**2 / max(np.linalg.norm(x @ x.T) ** 2, TINY) for x in u],
+        "participation": [n**2 / max(float(np.linalg.norm(x @ x.T)) ** 2, TINY) for x in u],
         "travelled": [geodesic(x, y).mean() for x, y in itertools.pairwise(u)],
     }
 
