@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frostline as fl
+from frostline.auditing import weights
 from frostline.auditing.spectra import Factors, effective_rank, spectra, triangle
+from frostline.encoders.folding import folded
+from frostline.encoders.loading import load
+from tests.encoders import tiny
 
 
 def dense(given_, h):
@@ -101,3 +105,18 @@ def test_triangles_are_as_good_as_an_orthogonal_decomposition():
         R = triangle(each)
         own, exact = (np.linalg.svd(x, compute_uv=False) for x in (R, each))
         assert np.allclose(own, exact, rtol=1e-7, atol=1e-15)
+
+
+def test_numbers_of_a_whole_layer():
+    """Score and rank of the value path, computed in single precision, against plain double: to 1e-5."""
+    encoder = load(tiny.model("BERT"))
+    layers = [folded(encoder, number) for number in range(3)]
+    found = weights.read(encoder, layers, seed=0)
+    for number, layer in enumerate(layers):
+        W = encoder.weight(encoder.family.query, number).T @ encoder.weight(encoder.family.key, number)
+        symmetric = (W + W.T) / 2
+        score = 2 * np.linalg.norm(symmetric) ** 2 / np.linalg.norm(W) ** 2 - 1
+        assert found.score[number] == pytest.approx(score, abs=1e-5)
+        centred = layer.output - layer.output.mean(1, keepdims=True)
+        V = sum(one @ other for one, other in zip(centred, layer.value, strict=True))
+        assert found.path_rank[number] == pytest.approx(effective_rank(np.linalg.svd(V, compute_uv=False)), rel=1e-4)

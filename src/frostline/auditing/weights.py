@@ -10,7 +10,7 @@ from frostline.auditing.spectra import Factors, HeadSpectra, effective_rank, spe
 from frostline.encoders.folding import FoldedLayer
 from frostline.encoders.loading import Encoder
 
-DRAWS = 48
+DRAWS = 32
 """Random heads of the same shape that stand beside the real ones."""
 PATHS = 3
 """Random value paths, d×d each."""
@@ -87,22 +87,23 @@ def read(
 
 
 def _score(encoder: Encoder, layer: int) -> float:
-    query, key = (encoder.weight(part, layer) for part in (encoder.family.query, encoder.family.key))
+    # Single precision, which the weights are stored in, is enough for one number of the whole matrix, here and below.
+    query, key = (encoder.weight(part, layer).astype(np.float32) for part in (encoder.family.query, encoder.family.key))
     whole = query.T @ key
-    return float(np.vdot(whole, whole.T) / max(np.vdot(whole, whole), 1e-300))
+    return float(np.vdot(whole, whole.T)) / max(float(np.vdot(whole, whole)), 1e-300)
 
 
 def _path_rank(factors: Factors) -> float:
     h, d, k = factors.output.shape
-    output = factors.output.transpose(1, 0, 2).reshape(d, h * k)
-    return _rank_of(output @ factors.value.reshape(h * k, d))
+    output = factors.output.transpose(1, 0, 2).reshape(d, h * k).astype(np.float32)
+    return _rank_of(output @ factors.value.reshape(h * k, d).astype(np.float32))
 
 
 def _random_path_rank(d: int, rng: np.random.Generator) -> float:
-    return _rank_of(rng.standard_normal((d, d)) @ rng.standard_normal((d, d)))
+    return _rank_of(rng.standard_normal((d, d), dtype=np.float32) @ rng.standard_normal((d, d), dtype=np.float32))
 
 
 def _rank_of(matrix: np.ndarray) -> float:
     """Effective rank from the eigenvalues of the Gram matrix: small ones do not count."""
-    squares = np.linalg.eigvalsh(matrix.T @ matrix)
+    squares = np.linalg.eigvalsh(matrix.T @ matrix).astype(np.float64)
     return float(effective_rank(np.sqrt(np.maximum(squares, 0.0))))

@@ -1,0 +1,132 @@
+"""Guarantees: conformal p-values for single texts, and an alarm for streams that rings falsely once in N texts.
+
+A p-value is the rank of a score among those of calibration texts of about the same length: when a text comes from the
+same source it is at most α with probability at most α, whatever the scores are. The alarm adds up the evidence of
+p-values (a CUSUM): it forgets good texts and remembers a run of strange ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+
+from frostline.errors import BadParameter
+
+BINS = 4
+"""Groups of calibration texts by length, each with p-values of its own."""
+FEWEST_IN_BIN = 100
+POWER = 0.5
+"""The alarm bets that strange texts have p-values with density POWER·p^(POWER−1)."""
+MARGIN = 1.5
+"""Runs are made this much longer than asked for, because calibration texts are a sample too."""
+GRID = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Conformal:
+    """Sorted calibration scores, by the length of the text; ``edges`` are log-lengths between the groups."""
+
+    scores: tuple[Float[np.ndarray, " m"], ...]
+    edges: Float[np.ndarray, " b"]
+
+    @classmethod
+    def fit(cls, scores: Float[np.ndarray, " n"], lengths: Float[np.ndarray, " n"]) -> "Conformal":
+        bins = int(np.clip(len(scores) // FEWEST_IN_BIN, 1, BINS))
+        edges = np.unique(np.quantile(lengths, np.arange(1, bins) / bins))
+        group = np.searchsorted(edges, lengths, side="right")
+        # Edges that tie may leave groups too small to say anything: the text then joins the next one.
+        sizes = np.bincount(group, minlength=len(edges) + 1)
+        if (sizes < min(FEWEST_IN_BIN // 2, len(scores))).any():
+            edges, group = np.zeros(0), np.zeros(len(scores), dtype=int)
+        return cls(tuple(np.sort(scores[group == one]) for one in range(len(edges) + 1)), edges)
+
+    def p_values(self, scores: Float[np.ndarray, " n"], lengths: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """(1 + calibration scores at least as large) / (1 + their number)."""
+        group = np.searchsorted(self.edges, lengths, side="right")
+        found = np.empty(len(scores))
+        for one, own in enumerate(self.scores):
+            mine = group == one
+            found[mine] = (1 + len(own) - np.searchsorted(own, scores[mine], side="left")) / (1 + len(own))
+        # A score that is no number is as strange as can be.
+        return np.where(np.isnan(scores), 1 / (1 + min(map(len, self.scores))), found)
+
+
+def evidence(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """log of the bet's odds: positive for small p-values, negative in the mean when all is well."""
+    return np.asarray(np.log(POWER) + (POWER - 1) * np.log(p))
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Rings when the evidence since the last quiet moment exceeds ``threshold``: about once in ``every`` good texts."""
+
+    every: float
+    threshold: float
+
+    @classmethod
+    def once_in(cls, every: float) -> "Alarm":
+        """The threshold for one false alarm in this many texts (at least ten)."""
+        if not (np.isfinite(every) and 10 <= every <= 1e7):
+            raise BadParameter(f"one false alarm per {every} texts; give a number from 10 to 10,000,000.")
+        goal = MARGIN * every
+        return cls(
+            float(every),
+            float(brentq(lambda level: np.log(run_length(level) / goal), 0.01, np.log(goal) + 3, xtol=1e-4)),
+        )
+
+    def delay(self, strangeness: float) -> float:
+        """Mean number of texts until it rings when p-values have density a·p^(a−1), a = 1/(1 + strangeness)."""
+        return run_length(self.threshold, 1 / (1 + strangeness))
+
+    def after(self, level: float, p: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], Sequence[int]]:
+        """Levels after each text, and where it rang; after ringing it starts again."""
+        levels, rang = np.empty(len(p)), []
+        for number, step in enumerate(evidence(p)):
+            level = max(0.0, level + float(step))
+            levels[number] = level
+            if level >= self.threshold:
+                rang.append(number)
+                level = 0.0
+        return levels, rang
+
+
+def run_length(threshold: float, a: float = 1.0) -> float:
+    """Mean number of texts until a CUSUM of ``evidence`` reaches the threshold, for p-values with density a·p^(a−1).
+
+    −log p is exponential with rate a, so that each step is a constant plus an exponential: the mean solves a linear
+    integral equation, here on a grid.
+    """
+    down, scale = -np.log(POWER), (1 - POWER) / a
+    nodes = (np.arange(GRID) + 0.5) * threshold / GRID
+    edges = np.arange(GRID + 1) * threshold / GRID
+
+    def below(level: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return np.asarray(-np.expm1(-np.maximum(level - start + down, 0.0) / scale))
+
+    # From 0 and from each node: the chance to be in each cell after one text; the first column is zero itself.
+    starts = np.concatenate([[0.0], nodes])[:, None]
+    cells = np.diff(below(edges[None], starts), axis=1)
+    moves = np.concatenate([below(np.zeros((1, 1)), starts), cells], 1)
+    return float(np.linalg.solve(np.eye(GRID + 1) - moves, np.ones(GRID + 1))[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """How strange a window of texts is as a whole: the mean evidence, against windows of calibration p-values."""
+
+    size: int
+    seed: int = 0
+
+    @cached_property
+    def _null(self) -> Float[np.ndarray, " r"]:
+        p = np.random.default_rng([14, self.seed]).random((20_000, self.size))
+        return np.sort(evidence(p).mean(1))
+
+    def p_value(self, p: Float[np.ndarray, " n"]) -> float:
+        if len(p) != self.size:
+            raise BadParameter(f"a window of {self.size} texts has {self.size} p-values; got {len(p)}.")
+        larger = len(self._null) - np.searchsorted(self._null, evidence(p).mean(), side="left")
+        return float((1 + larger) / (1 + len(self._null)))
