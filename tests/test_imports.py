@@ -20,7 +20,7 @@ ROWS = [
     {"store"},
     {"recording", "report"},
     {"experiments", "encoders"},
-    {"auditing"},
+    {"auditing", "monitoring"},
     {"cli", "__main__", "__init__"},
 ]
 

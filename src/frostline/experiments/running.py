@@ -32,7 +32,7 @@ from frostline.experiments.claim import Claim, Evidence, Frames, Judgement
 from frostline.report.page import write_page
 from frostline.store import plain, write_atomically
 
-LATER_ROOMS = ("cli", "encoders", "auditing")
+LATER_ROOMS = ("cli", "encoders", "auditing", "monitoring")
 SHOWN = 200
 """Tokens of a scrubber: more would make the page too large to send."""
 RESULT, FRAMES, SUMMARY, PAGE = "result.json", "frames.json", "summary.json", "index.html"

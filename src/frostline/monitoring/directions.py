@@ -55,5 +55,5 @@ def _logistic(own: torch.Tensor, other: torch.Tensor, penalty: float) -> np.ndar
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
-    solver.step(loss)  # type: ignore[arg-type]
+    solver.step(loss)  # type: ignore[no-untyped-call]
     return np.asarray(weights[1:].detach().double().numpy())
