@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from frostline.cli import main
 
-COMMANDS = [[], ["theory"], ["simulate"], ["reproduce"], ["audit"], ["diff"]]
+COMMANDS = [[], ["theory"], ["simulate"], ["reproduce"], ["audit"], ["diff"], ["baseline"], ["score"]]
 
 
 def reference() -> str:

@@ -37,6 +37,9 @@ _HOMES = {
     "load_run": "frostline.store",
     "audit": "frostline.auditing.audit",
     "diff": "frostline.auditing.comparing",
+    "baseline": "frostline.monitoring.baseline",
+    "load_baseline": "frostline.monitoring.baseline",
+    "watch": "frostline.monitoring.watching",
 }
 _MODULES = {
     "sample": "frostline.sample",
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
     from frostline.dynamics.mean_map import mean_map
     from frostline.dynamics.simulation import Trajectory, simulate
     from frostline.dynamics.steppers import RK4, Adaptive, Euler
+    from frostline.monitoring.baseline import baseline, load_baseline
+    from frostline.monitoring.watching import watch
     from frostline.store import load_run
     from frostline.theory import densities
     from frostline.theory.bounds import bound

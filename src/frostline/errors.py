@@ -39,3 +39,7 @@ class BadModel(FrostlineError):
 
 class BadText(FrostlineError):
     """A text file, or what the tokenizer makes of it, cannot be used."""
+
+
+class BadBaseline(FrostlineError):
+    """A .frost file is damaged, newer, or of another model or tokenizer."""

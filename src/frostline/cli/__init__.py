@@ -3,9 +3,11 @@
 import typer
 
 from frostline.cli.audit import audit
+from frostline.cli.baseline import baseline
 from frostline.cli.diff import diff
 from frostline.cli.failing import with_sentences
 from frostline.cli.reproduce import reproduce
+from frostline.cli.score import score
 from frostline.cli.simulate import simulate
 from frostline.cli.theory import theory
 
@@ -18,7 +20,7 @@ main = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (theory, simulate, reproduce, audit, diff):
+for command in (theory, simulate, reproduce, audit, diff, baseline, score):
     main.command(command.__name__)(with_sentences(command))
 
 

@@ -240,6 +240,17 @@ class Encoder:
         name = self._wanted(self.family.query, 0)
         return str(self.tensors[name].dtype).removeprefix("torch.")
 
+    def identity(self) -> str:
+        """SHA-256 of the attention weights as bfloat16: the same for a file, a live model and a bfloat16 copy of it."""
+        digest = hashlib.sha256()
+        for layer in range(1 if self.family.shared else self.layers):
+            for part in dict.fromkeys(map(_module, (self.family.query, self.family.key, self.family.value))):
+                tensor = self.tensors[self._wanted(part, layer)]
+                digest.update(
+                    tensor.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes()
+                )
+        return digest.hexdigest()
+
     def fingerprint(self) -> str:
         """SHA-256 of the weights: of the files, or of the tensors of a live model."""
         digest = hashlib.sha256()
@@ -426,6 +437,10 @@ def _third(part: str) -> tuple[str, int | None]:
     """The module of a part, and which third of its rows."""
     name, fused, third = part.partition("/")
     return name, int(third) if fused else None
+
+
+def _module(part: str) -> str:
+    return _third(part)[0]
 
 
 def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk) -> tuple[Family, Renamed, str]:

@@ -1,16 +1,22 @@
 """Broken copies of reference texts: what the detector learns brokenness from, without any labelled shift.
 
-Each kind is a function of a text and a random generator. None needs another corpus; ``substituted`` takes words from
-the other reference texts.
+Each kind is a function of a text and a random generator. None needs another corpus: ``substituted`` takes words from
+the other reference texts, ``paraphrased`` those that are close in the model's own embeddings.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 Corruption = Callable[[str, np.random.Generator], str]
 CHARACTERS_PER_TYPO = 15
+MOST_WORDS, CLOSE_WORDS = 4000, 10
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LOOKALIKES = dict(zip("aceopxyiABCEHKMOPTX", "асеорхуіАВСЕНКМОРТХ", strict=True))
 """Latin letters and Cyrillic ones that look the same."""
@@ -116,10 +122,40 @@ def substituting(texts: Sequence[str]) -> Corruption:
     return substituted
 
 
-def corruptions(texts: Sequence[str]) -> Mapping[str, Corruption]:
+def paraphrasing(texts: Sequence[str], tokenizer: Any, table: Float[Tensor, "v d"]) -> Corruption:
+    """``paraphrased``: every fourth word that is one token replaced by one the model itself holds to be close.
+
+    ``table``: the model's input embeddings. Closeness there is no promise of the same meaning, and need not be one.
+    """
+    counts = Counter(word for text in texts for word in re.findall(r"[^\W\d_]{3,}", text.lower()))
+    words = [word for word, _ in counts.most_common(MOST_WORDS)]
+    ids = [tokenizer(" " + word, add_special_tokens=False)["input_ids"] for word in words] if words else []
+    known = {word: own[0] for word, own in zip(words, ids, strict=True) if len(own) == 1}
+    if len(known) <= CLOSE_WORDS:
+        return lambda text, rng: text
+    rows = torch.nn.functional.normalize(table.detach()[list(known.values())].float().cpu(), dim=1)
+    close = (rows @ rows.T).fill_diagonal_(-1).topk(CLOSE_WORDS).indices.tolist()
+    names = list(known)
+    others = {word: [names[k] for k in near] for word, near in zip(names, close, strict=True)}
+
+    def paraphrased(text: str, rng: np.random.Generator) -> str:
+        own = text.split()
+        places = [k for k, word in enumerate(own) if word.lower() in others]
+        for place in rng.choice(places, max(1, len(places) // 4), replace=False) if places else ():
+            near = others[own[place].lower()]
+            own[place] = near[rng.integers(len(near))]
+        return " ".join(own)
+
+    return paraphrased
+
+
+def corruptions(texts: Sequence[str], tokenizer: Any, table: Float[Tensor, "v d"]) -> Mapping[str, Corruption]:
     """All kinds, by name."""
     kinds = (shuffled, typos, homoglyphs, truncated, repeated, emoji, injected, dropped)
-    return {kind.__name__: kind for kind in kinds} | {"substituted": substituting(texts)}
+    return {kind.__name__: kind for kind in kinds} | {
+        "substituted": substituting(texts),
+        "paraphrased": paraphrasing(texts, tokenizer, table),
+    }
 
 
 def corrupted(texts: Sequence[str], kind: Corruption, *, seed: int) -> list[str]:

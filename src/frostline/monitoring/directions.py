@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-PENALTY = 300.0
+PENALTY = 1000.0
 """Of the squared weights, in texts: features are many, and what is learned must carry over to kinds never seen."""
 STEPS = 100
 

@@ -36,19 +36,29 @@ OF_STEP = {"moved": "motion", "moved unevenly": "motion", "moved most": "motion"
 """Numbers of one layer: 1 − cosine between a token before and after it, its mean, standard deviation and maximum."""
 
 
+PASSAGES = 4
+"""Parts of equal length that a text is cut into, to find a foreign one."""
+LAGS = 6
+"""Places apart at which tokens are compared to find repetition."""
+
+
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Of b texts at L + 1 clouds: mean tokens, and the numbers whose names are ``names(L)``."""
+    """Of b texts at L + 1 clouds: mean tokens, the numbers whose names are ``names(L)``, and directions of passages.
+
+    ``passages``: mean tokens of four parts of the text, at two thirds of the depth and at the end, as unit vectors.
+    """
 
     means: Float[Tensor, "b clouds d"]
     numbers: Float[Tensor, "b k"]
+    passages: Float[Tensor, "b 4 e"]
 
 
 def names(layers: int) -> list[tuple[str, str, int]]:
-    """Name, part and cloud of every number, in their order; the length of a text comes first."""
+    """Name, part and cloud of every number, in their order; length and repetition of a text come first."""
     clouds = [(name, part, cloud) for cloud in range(layers + 1) for name, part in OF_CLOUD.items()]
     steps = [(name, part, cloud) for cloud in range(1, layers + 1) for name, part in OF_STEP.items()]
-    return [("length", "length", 0), *clouds, *steps]
+    return [("length", "length", 0), ("repetition", "order", 0), *clouds, *steps]
 
 
 def profile(states: Sequence[Float[Tensor, "b n d"]], present: Bool[Tensor, "b n"]) -> Profile:
@@ -67,12 +77,31 @@ def profile(states: Sequence[Float[Tensor, "b n d"]], present: Bool[Tensor, "b n
     numbers = torch.cat(
         [
             count.log()[:, None],
+            _repetition(states[0], mask, count)[:, None],
             clouds.transpose(0, 1).reshape(texts, -1),
             steps.transpose(0, 1).reshape(texts, -1),
         ],
         1,
     )
-    return Profile(means.transpose(0, 1), numbers)
+    return Profile(means.transpose(0, 1), numbers, _passages(states, mask, count))
+
+
+def _passages(states: Sequence[Tensor], mask: Tensor, count: Tensor) -> Tensor:
+    place = torch.arange(mask.shape[1], device=mask.device)
+    number = (place * PASSAGES / count[:, None]).floor()
+    inside = (number[:, None] == torch.arange(PASSAGES, device=mask.device)[:, None]) * mask[:, None]
+    # Texts of fewer tokens than passages: what is empty is the whole text.
+    inside = torch.where(inside.sum(-1, keepdim=True) > 0, inside, mask[:, None])
+    layers = len(states) - 1
+    both = [torch.nn.functional.normalize(inside @ states[one], dim=-1) for one in (round(2 * layers / 3), layers)]
+    return torch.cat(both, -1) / 2**0.5
+
+
+def _repetition(x: Tensor, mask: Tensor, count: Tensor) -> Tensor:
+    """The largest mean cosine between tokens one to six places apart, at the input."""
+    inverse = (mask / torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-12))[None]
+    found = [_apart(x[None], inverse, lag, (count - 1).clamp_min(1))[0] for lag in range(1, LAGS + 1)]
+    return torch.stack(found).amax(0)
 
 
 def _clouds(

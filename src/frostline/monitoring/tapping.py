@@ -20,10 +20,14 @@ Taken = Callable[[list[Tensor], Tensor], None]
 
 
 class Tap:
-    """Hooks on a model's layers. Errors inside are counted, logged once, and never reach the model's caller."""
+    """Hooks on a model's layers. Errors inside are counted, logged once, and never reach the model's caller.
 
-    def __init__(self, model: nn.Module, encoder: Encoder, taken: Taken):
+    ``strict``: they do, which is right when a baseline is made.
+    """
+
+    def __init__(self, model: nn.Module, encoder: Encoder, taken: Taken, *, strict: bool = False):
         self.failures = 0
+        self._strict = strict
         self._taken = taken
         self._layers = encoder.layers
         self._pass = threading.local()
@@ -74,6 +78,8 @@ class Tap:
                 present = torch.ones(shape, dtype=torch.bool, device=states[0].device) if mask is None else mask.bool()
                 self._taken([state.detach() for state in states], present)
         except Exception as error:  # fail-open: whatever goes wrong here is no reason for the model to fail
+            if self._strict:
+                raise
             with self._lock:
                 self.failures += 1
                 first = self.failures == 1

@@ -1,0 +1,57 @@
+"""frostline baseline: learn what normal text looks like to a model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+
+def baseline(
+    model: Annotated[
+        str, typer.Argument(help="A model's folder, or its id on the model hub; with --inspect a .frost file.")
+    ],
+    text: Annotated[str | None, typer.Option(help="A file of normal texts, one per line.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The baseline to write.")] = Path("enc.frost"),
+    inspect: Annotated[bool, typer.Option("--inspect", help="Say what a baseline is of, and make none.")] = False,
+    max_texts: Annotated[int | None, typer.Option(min=1, help="Use no more than this many texts, spread out.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of splits and broken copies.")] = 0,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Calibrate a monitor: learn what normal text looks like to a model, into one .frost file.
+
+    Example: frostline baseline path/to/all-MiniLM-L6-v2 --text normal.txt -o enc.frost
+    """
+    from frostline.errors import BadParameter
+    from frostline.monitoring.baseline import baseline as learn
+    from frostline.monitoring.baseline import load_baseline
+
+    if inspect:
+        found = load_baseline(model)
+    else:
+        from frostline.auditing.texts import read_texts, some
+        from frostline.cli.progress import shares
+
+        if text is None:
+            raise BadParameter("--text is missing: a file of normal texts, one per line.")
+        if out.is_dir() or not out.absolute().parent.is_dir():
+            raise BadParameter(f"--out {out} cannot be written; give a file in a folder that is there.")
+        texts = some(read_texts(text), max_texts)
+        with shares("learning", shown=not quiet) as report:
+            found = learn(model, texts=texts, seed=seed, report=report)
+        found.save(out)
+    about = found.about
+    if json:
+        options.print_json(dict(about) | ({} if inspect else {"written": str(out)}))
+        return
+    shape = about["shape"]
+    options.say(
+        f"A baseline of {about['model']} ({shape[0]}, {shape[1]} layers, d = {shape[2]}) from {about['texts']} texts; "
+        f"p-values go down to {1 / (1 + min(len(own) for own in found.conformal.scores)):.2g}.",
+        hang=0,
+    )
+    options.say(f"Broken copies it learned from: {', '.join(about['kinds'])}.")
+    if not inspect:
+        options.say(f"Written: {out.absolute()}")

@@ -1,0 +1,62 @@
+"""frostline score: how strange texts are, against a baseline."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+
+def score(
+    baseline: Annotated[Path, typer.Argument(help="A .frost file that frostline baseline wrote.")],
+    model: Annotated[str, typer.Option(help="The model it is of: a folder, or an id on the model hub.")],
+    text: Annotated[str, typer.Option(help="A file of texts, one per line.")],
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Texts with p-values up to this are strange.")] = 0.01,
+    false_alarm_every: Annotated[
+        float, typer.Option(help="The stream's alarm rings falsely about once in this many texts.")
+    ] = 1000.0,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the stream's alarm rings.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Score texts as a stream: p-values and reasons for each, and an alarm for small shifts that persist.
+
+    Example: frostline score enc.frost --model path/to/all-MiniLM-L6-v2 --text today.txt
+    """
+    from frostline.auditing.texts import read_texts
+    from frostline.monitoring.baseline import load_baseline
+    from frostline.monitoring.calibration import Alarm
+
+    alarm = Alarm.once_in(false_alarm_every)
+    texts = read_texts(text)
+    found = load_baseline(baseline).score(model, texts=texts)
+    levels, rang = alarm.after(0.0, found.p_values)
+    strange = [number for number, p in enumerate(found.p_values) if p <= alpha]
+    if json:
+        rows = [
+            {
+                "text": number,
+                "score": float(found.scores[number]),
+                "p_value": float(found.p_values[number]),
+                "parts": {name: float(values[number]) for name, values in found.parts.items()},
+                "reasons": list(found.reasons[number]),
+            }
+            for number in range(len(texts))
+        ]
+        options.print_json({"texts": rows, "strange": strange, "alarm": list(rang), "level": float(levels[-1])})
+    else:
+        expected = alpha * len(texts)
+        options.say(
+            f"{len(strange)} of {len(texts)} texts have p ≤ {alpha:g} (about {expected:.3g} of them would by chance); "
+            + (f"the alarm rings, first at text {rang[0]}." if rang else "the alarm does not ring."),
+            hang=0,
+        )
+        for number in sorted(strange, key=lambda one: -found.scores[one])[:10]:
+            begin = texts[number] if len(texts[number]) <= 60 else texts[number][:57] + "…"
+            options.say(f"STRANGE text {number}, p = {found.p_values[number]:.2g}: {begin!r}", hang=8)
+            for reason in found.reasons[number]:
+                options.say(f"        {reason}", hang=10)
+        if len(strange) > 10:
+            options.say(f"        and {len(strange) - 10} more; --json has all.")
+    if check and rang:
+        raise typer.Exit(1)

@@ -1,0 +1,62 @@
+"""frostline baseline and frostline score."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from frostline.cli import main
+from tests.encoders import tiny
+from tests.monitoring.sentences import sentences
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("place")
+    tiny.save(tiny.model("BERT", spread=0.1), place / "model")
+    (place / "normal.txt").write_text("\n".join(sentences(700, seed=0)))
+    (place / "fresh.txt").write_text("\n".join(sentences(60, seed=9)))
+    rng = np.random.default_rng(0)
+    (place / "noise.txt").write_text("\n".join(" ".join(rng.choice(tiny.WORDS, 12)) for _ in range(60)))
+    made = call("baseline", place / "model", "--text", place / "normal.txt", "-o", place / "enc.frost", "--quiet")
+    assert made.exit_code == 0, made.output
+    return place
+
+
+def call(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def test_inspecting_a_baseline(place):
+    said = " ".join(call("baseline", place / "enc.frost", "--inspect").output.split())
+    assert "BERT, 3 layers, d = 32" in said and "700 texts" in said
+    about = json.loads(call("baseline", place / "enc.frost", "--inspect", "--json").stdout)
+    assert about["texts"] == 700 and about["version"] == 1
+
+
+def test_scoring(place):
+    common = ("score", place / "enc.frost", "--model", place / "model", "--text")
+    fine = call(*common, place / "fresh.txt", "--check")
+    assert fine.exit_code == 0 and "the alarm does not ring" in " ".join(fine.output.split())
+    strange = call(*common, place / "noise.txt", "--check")
+    assert strange.exit_code == 1 and "the alarm rings" in " ".join(strange.output.split())
+    assert "STRANGE" in strange.output
+    facts = json.loads(call(*common, place / "noise.txt", "--json").stdout)
+    assert len(facts["texts"]) == 60 and facts["alarm"] and 0 < facts["texts"][0]["p_value"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("baseline", "{}/model"), "--text is missing"),
+        (("baseline", "{}/model", "--text", "{}/fresh.txt"), "at least 500"),
+        (("baseline", "{}/model", "--text", "{}/normal.txt", "-o", "{}/no/where.frost"), "cannot be written"),
+        (("score", "{}/normal.txt", "--model", "{}/model", "--text", "{}/fresh.txt"), "not a whole baseline"),
+        (("score", "{}/enc.frost", "--model", "{}/model", "--text", "{}/nothing.txt"), "there is no file"),
+        (("score", "{}/enc.frost", "--model", "{}", "--text", "{}/fresh.txt"), "config.json"),
+    ],
+)
+def test_bad_input_is_a_sentence(place, words, said):
+    found = call(*(word.format(place) for word in words))
+    assert found.exit_code == 2 and said in " ".join(found.output.split()), found.output

@@ -1,0 +1,84 @@
+"""What calibration promises: p-values that are valid, an alarm that rings as rarely as asked."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import frostline as fl
+from frostline.monitoring.calibration import Alarm, Conformal, Window, evidence, run_length
+
+
+@given(st.integers(0, 1000), st.integers(20, 300), st.floats(0.1, 5))
+def test_p_values_are_ranks(seed, count, scale):
+    """Larger scores have smaller p-values; a score beyond all others has 1/(m + 1); a monotone map changes none."""
+    rng = np.random.default_rng(seed)
+    scores, lengths = rng.standard_normal(count), np.zeros(count)
+    fitted = Conformal.fit(scores, lengths)
+    p = fitted.p_values(np.sort(scores), lengths)
+    assert (np.diff(p) <= 0).all() and p[-1] == pytest.approx(2 / (count + 1))
+    assert fitted.p_values(np.array([1e9]), np.zeros(1))[0] == pytest.approx(1 / (count + 1))
+    mapped = Conformal.fit(np.exp(scale * scores), lengths)
+    assert np.array_equal(mapped.p_values(np.exp(scale * np.sort(scores)), lengths), p)
+
+
+def test_p_values_hold_their_level_for_short_and_long_texts():
+    """Scores that grow with length: 400 resplits at α = 2 %, each group within 4 standard errors of it."""
+    rng = np.random.default_rng(0)
+    hits = {"short": [], "long": []}
+    for _ in range(400):
+        lengths = rng.uniform(1, 5, 900)
+        scores = lengths**2 * rng.standard_normal(900) + 10 * lengths
+        p = Conformal.fit(scores[:800], lengths[:800]).p_values(scores[800:], lengths[800:])
+        short = lengths[800:] < 3
+        hits["short"] += (p[short] <= 0.02).tolist()
+        hits["long"] += (p[~short] <= 0.02).tolist()
+    for own in hits.values():
+        assert np.mean(own) == pytest.approx(0.02, abs=4 * np.sqrt(0.02 / len(own)) + 0.003)
+
+
+def test_scores_that_are_no_number_are_as_strange_as_can_be():
+    fitted = Conformal.fit(np.arange(50.0), np.zeros(50))
+    assert fitted.p_values(np.array([np.nan]), np.zeros(1))[0] == pytest.approx(1 / 51)
+
+
+@pytest.mark.parametrize(("every", "a"), [(100, 1.0), (300, 1.0), (1000, 0.5), (1000, 0.8)])
+def test_run_lengths_are_those_of_simulated_streams(every, a):
+    """Mean of 400 streams, within four standard errors (false failure below 1e-4 each)."""
+    alarm, rng = Alarm.once_in(every), np.random.default_rng(1)
+    expected = run_length(alarm.threshold, a)
+    assert a < 1 or expected == pytest.approx(1.5 * every, rel=1e-3)
+    lengths = []
+    for _ in range(400):
+        level, seen = 0.0, 0
+        while True:
+            levels, rang = alarm.after(level, rng.random(100) ** (1 / a))
+            if rang:
+                lengths.append(seen + rang[0] + 1)
+                break
+            level, seen = float(levels[-1]), seen + 100
+    assert np.mean(lengths) == pytest.approx(expected, abs=4 * np.std(lengths) / 20)
+
+
+def test_the_alarm_starts_again_after_ringing():
+    alarm = Alarm.once_in(100)
+    levels, rang = alarm.after(0.0, np.full(50, 1e-3))
+    assert len(rang) > 5 and levels.max() < alarm.threshold + evidence(np.array(1e-3))
+    assert alarm.delay(4.0) < alarm.delay(1.0) < alarm.delay(0.25)
+    assert evidence(np.array([1.0, 0.5]))[0] < 0
+
+
+@pytest.mark.parametrize("every", [0, 9, 1e9, np.nan, np.inf])
+def test_alarms_that_cannot_be(every):
+    with pytest.raises(fl.errors.BadParameter, match="one false alarm per"):
+        Alarm.once_in(every)
+
+
+def test_windows():
+    """Uniform p-values give uniform p-values of windows; small ones are noticed; another size is refused."""
+    window, rng = Window(32), np.random.default_rng(2)
+    found = np.array([window.p_value(rng.random(32)) for _ in range(500)])
+    assert np.abs(np.sort(found) - (np.arange(500) + 0.5) / 500).max() < 1.95 / np.sqrt(500)
+    assert window.p_value(rng.random(32) ** 4) < 1e-3
+    with pytest.raises(fl.errors.BadParameter, match="window of 32"):
+        window.p_value(np.ones(3))

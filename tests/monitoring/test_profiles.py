@@ -1,0 +1,63 @@
+"""Profiles against a plain reference, text by text; padding and batching change nothing."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from frostline.monitoring import profiles
+from frostline.monitoring.profiles import names, profile
+
+
+def plain(states, layers):
+    """The same numbers of one text without padding, one by one."""
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in states]
+    n = len(unit[0])
+
+    def apart(u, lag):
+        return np.mean([u[k] @ u[k + lag] for k in range(n - lag)]) if n > lag else 0.0
+
+    found = [np.log(n), max(apart(unit[0], lag) for lag in range(1, 7))]
+    for x, u in zip(states, unit, strict=True):
+        mean = u.mean(0)
+        length = np.linalg.norm(mean)
+        along = u @ mean / length
+        pairs = [u[i] @ u[j] for i in range(n) for j in range(n) if i != j]
+        usual = np.mean(pairs)
+        found += [length, along.std(), along.min(), apart(u, 1) - usual, apart(u, 2) - usual]
+        found += [along[0], along[-1], along[-2], np.linalg.norm(x, axis=1).mean()]
+    for before, after in pairwise(unit):
+        moved = 1 - (before * after).sum(1)
+        found += [moved.mean(), moved.std(), moved.max()]
+    assert len(found) == len(names(layers))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_profiles_are_what_a_plain_loop_gives(monkeypatch, stacked):
+    monkeypatch.setattr(profiles, "STACKED", 10**9 if stacked else 0)
+    rng = np.random.default_rng(0)
+    lengths, layers, d = (9, 4, 12, 7), 3, 6
+    present = torch.tensor([[place < length for place in range(12)] for length in lengths])
+    states = [torch.from_numpy(rng.standard_normal((4, 12, d)) + 0.5) for _ in range(layers + 1)]
+    found = profile(states, present)
+    for row, length in enumerate(lengths):
+        own = [x[row, :length].numpy() for x in states]
+        assert np.allclose(found.numbers[row], plain(own, layers), atol=1e-9)
+        assert np.allclose(found.means[row], [x.mean(0) for x in own])
+        for part in range(4):
+            mine = [place for place in range(length) if place * 4 // length == part]
+            for half, cloud in enumerate((2, 3)):
+                mean = own[cloud][mine].mean(0)
+                expected = mean / np.linalg.norm(mean) / np.sqrt(2)
+                assert np.allclose(found.passages[row, part, half * d : (half + 1) * d], expected)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_texts_of_few_tokens_have_finite_profiles(length):
+    states = [torch.randn(2, 5, 4) for _ in range(3)]
+    present = torch.zeros(2, 5, dtype=torch.bool)
+    present[:, :length] = True
+    found = profile(states, present)
+    assert all(bool(torch.isfinite(part).all()) for part in (found.means, found.numbers, found.passages))
