@@ -246,9 +246,8 @@ class Encoder:
         for layer in range(1 if self.family.shared else self.layers):
             for part in dict.fromkeys(map(_module, (self.family.query, self.family.key, self.family.value))):
                 tensor = self.tensors[self._wanted(part, layer)]
-                digest.update(
-                    tensor.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes()
-                )
+                rounded = tensor.to("cpu", torch.bfloat16).contiguous()
+                digest.update(rounded.view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
     def fingerprint(self) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ class Baseline:
 
     def _departure(self, numbers: np.ndarray) -> str:
         """The layer-wise number that is farthest from what is expected."""
-        apart = (numbers - self.detector.centre) / np.maximum(self.about_spread, 1e-12)
+        apart = (numbers - self.detector.centre) / np.maximum(self.spread, 1e-12)
         most = int(np.abs(apart).argmax())
         name, part, cloud = names(int(self.about["shape"][1]))[most]
         return (
@@ -121,8 +122,8 @@ class Baseline:
             f"({apart[most]:+.1f} σ)"
         )
 
-    @property
-    def about_spread(self) -> Float[np.ndarray, " k"]:
+    @cached_property
+    def spread(self) -> Float[np.ndarray, " k"]:
         """Standard deviation of every layer-wise number in the reference."""
         inverse = np.linalg.pinv(self.detector.whitening)
         return np.asarray(np.sqrt(np.square(inverse).sum(0)))

@@ -11,6 +11,7 @@ one strong sign counts more than several weak ones, and none can outvote another
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -55,7 +56,7 @@ class Features:
 
     @property
     def all(self) -> Float[np.ndarray, "n f"]:
-        return np.concatenate([self.means, self.numbers], 1).astype(np.float64)
+        return np.concatenate([self.means, self.numbers], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,10 @@ class Detector:
     ) -> "Detector":
         """Directions, codebook and density from the reference and its broken copies, standards from other texts."""
         pairs = min(len(reference), *(len(copies) for copies in broken.values()))
-        directions = learn(reference[:pairs].all, {kind: copies.all for kind, copies in broken.items()})
+        directions = learn(
+            reference[:pairs].all.astype(np.float64),
+            {kind: copies.all.astype(np.float64) for kind, copies in broken.items()},
+        )
         numbers = reference.numbers.astype(np.float64)
         centre = numbers.mean(0)
         sizes, axes = np.linalg.eigh(np.cov(numbers.T))
@@ -120,23 +124,29 @@ class Detector:
             {name: Standard.fit(values) for name, values in bare.raw(calibration)[0].items()},
         )
 
+    @cached_property
+    def _ready(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        arrays = (self.codes, self.centre, self.whitening)
+        return tuple(torch.from_numpy(np.ascontiguousarray(array)).float() for array in arrays)  # type: ignore[return-value]
+
     def raw(self, texts: Features) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Scores of the parts before they are standardised, and standard scores of every kind."""
         odds = self.directions(texts.all)
         kinds = np.stack([own(column) for own, column in zip(self.kinds, odds.T, strict=True)], 1)
         apart = self.apart(texts)
-        numbers = (texts.numbers - self.centre) @ self.whitening
+        _, centre, whitening = self._ready
+        numbers = (torch.from_numpy(texts.numbers) - centre) @ whitening
         return {
             "broken": -log_ndtr(-kinds).sum(1),
             "foreign": apart.mean(1),
             "passage": apart.max(1),
-            "concentration": np.log(np.square(numbers).sum(1) + 1e-12),
+            "concentration": numbers.double().square().sum(1).add(1e-12).log().numpy(),
         }, kinds
 
     def apart(self, texts: Features) -> Float[np.ndarray, "n 4"]:
         """Distance of every passage from the closest entries of the codebook."""
         rows = torch.from_numpy(texts.passages.reshape(-1, texts.passages.shape[-1]))
-        near = (rows @ torch.from_numpy(self.codes).T).topk(min(NEAREST, len(self.codes)), dim=1).values
+        near = (rows @ self._ready[0].T).topk(min(NEAREST, len(self.codes)), dim=1).values
         return (1 - near.mean(1)).reshape(texts.passages.shape[:2]).double().numpy()
 
     def __call__(self, texts: Features) -> Parts:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -21,8 +22,16 @@ class Directions:
     spread: Float[np.ndarray, " f"]
     weights: Float[np.ndarray, "kinds f"]
 
+    @cached_property
+    def _ready(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights and offsets for features as they come."""
+        weights = self.weights / self.spread
+        return torch.from_numpy(weights.T).float().contiguous(), torch.from_numpy(-weights @ self.centre).float()
+
     def __call__(self, features: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n kinds"]:
-        return np.asarray(((features - self.centre) / self.spread) @ self.weights.T)
+        weights, offset = self._ready
+        # In torch, as all that runs beside a model: numpy's threads and torch's get in each other's way.
+        return (torch.from_numpy(features) @ weights + offset).double().numpy()
 
 
 def learn(

@@ -63,6 +63,8 @@ def names(layers: int) -> list[tuple[str, str, int]]:
 
 def profile(states: Sequence[Float[Tensor, "b n d"]], present: Bool[Tensor, "b n"]) -> Profile:
     """The profile of every text in a batch; ``present`` tells tokens from padding."""
+    if states[0].dtype in (torch.float16, torch.bfloat16):
+        states = [state.float() for state in states]
     mask = present.to(states[0].dtype)
     count = mask.sum(1)
     if states[0].numel() * len(states) <= STACKED:
