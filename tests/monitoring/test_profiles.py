@@ -35,8 +35,11 @@ def plain(states, layers):
 
 
 @pytest.mark.parametrize("stacked", [True, False])
-def test_profiles_are_what_a_plain_loop_gives(monkeypatch, stacked):
+@pytest.mark.parametrize("short", [True, False])
+def test_profiles_are_what_a_plain_loop_gives(monkeypatch, stacked, short):
+    """In all four ways of going about it: all layers at once or one by one, with Gram matrices or without."""
     monkeypatch.setattr(profiles, "STACKED", 10**9 if stacked else 0)
+    monkeypatch.setattr(profiles, "SHORT", 100 if short else 0)
     rng = np.random.default_rng(0)
     lengths, layers, d = (9, 4, 12, 7), 3, 6
     present = torch.tensor([[place < length for place in range(12)] for length in lengths])
@@ -54,10 +57,12 @@ def test_profiles_are_what_a_plain_loop_gives(monkeypatch, stacked):
                 assert np.allclose(found.passages[row, part, half * d : (half + 1) * d], expected)
 
 
-@pytest.mark.parametrize("length", [1, 2, 3])
-def test_texts_of_few_tokens_have_finite_profiles(length):
-    states = [torch.randn(2, 5, 4) for _ in range(3)]
-    present = torch.zeros(2, 5, dtype=torch.bool)
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize(("length", "places"), [(1, 5), (2, 5), (3, 5), (1, 1), (2, 2)])
+def test_texts_of_few_tokens_have_finite_profiles(monkeypatch, length, places, short):
+    monkeypatch.setattr(profiles, "SHORT", 100 if short else 0)
+    states = [torch.randn(2, places, 4) for _ in range(3)]
+    present = torch.zeros(2, places, dtype=torch.bool)
     present[:, :length] = True
     found = profile(states, present)
     assert all(bool(torch.isfinite(part).all()) for part in (found.means, found.numbers, found.passages))

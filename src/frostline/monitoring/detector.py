@@ -22,7 +22,7 @@ from frostline.monitoring.directions import Directions, learn
 from frostline.monitoring.profiles import Profile
 
 PARTS = ("broken", "foreign", "passage", "concentration")
-CODES, NEAREST = 2000, 3
+CODES, NEAREST = 1000, 3
 """Entries of the codebook at most, and how many of the closest are looked at."""
 ROUNDS = 12
 SHRINKAGE = 1e-3
