@@ -35,6 +35,8 @@ MOST = 20_000
 COPIES = 4000
 """Reference texts that broken copies are made of, at most."""
 LONGEST = 512
+EXPLAINED = 0.05
+"""Reasons are given for texts with p-values up to this."""
 STRANGE = 2.0
 """A part is named as a reason from this many standard deviations on."""
 QUARTERS = ("first", "second", "third", "last")
@@ -43,7 +45,10 @@ Report = Callable[[str, str, float, float], None]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """One entry per text. ``scores``: larger is stranger; ``p_values``: conformal; ``reasons``: in words."""
+    """One entry per text. ``scores``: larger is stranger; ``p_values``: conformal.
+
+    ``reasons``: in words, for texts with p-values up to 5 %.
+    """
 
     scores: Float[np.ndarray, " n"]
     p_values: Float[np.ndarray, " n"]
@@ -78,8 +83,11 @@ class Baseline:
     def judge(self, texts: Features) -> Scores:
         """Scores, p-values and reasons from profiles."""
         found = self.detector(texts)
-        reasons = tuple(self._reasons(found, texts, number) for number in range(len(texts)))
-        return Scores(found.score, self.conformal.p_values(found.score, texts.lengths), found.parts, reasons)
+        p_values = self.conformal.p_values(found.score, texts.lengths)
+        reasons = tuple(
+            self._reasons(found, texts, number) if p <= EXPLAINED else () for number, p in enumerate(p_values)
+        )
+        return Scores(found.score, p_values, found.parts, reasons)
 
     def check(self, encoder: Encoder, tokenizer: Any = None) -> None:
         """Raise BadBaseline when it is of another model or another tokenizer."""
