@@ -135,6 +135,27 @@ def test_many_threads_give_the_same_numbers(base, live):
     assert np.allclose(sorted(many.recent), sorted(alone.recent))
 
 
+def test_hooks_that_come_while_a_pass_is_under_way(base, live):
+    """The pass ends without having begun under watch: it is not seen, and nothing is raised into the model."""
+    model, tokenizer = live
+    begun = []
+    hook = model.encoder.layer[1].register_forward_pre_hook(lambda module, given: begun.append(watch(model, base)))
+    try:
+        with torch.inference_mode():
+            model(**batch(tokenizer, fresh(2)))
+    finally:
+        hook.remove()
+    assert begun[0].texts == 0 and begun[0].failures == 0
+    begun[0].close()
+
+
+def test_a_model_in_training_gives_the_same_scores(base, live, folder):
+    model = copy.deepcopy(live[0]).train()
+    texts = fresh(5)
+    found = base.score(model, live[1], texts)
+    assert model.training and np.allclose(found.scores, base.score(folder, texts=texts).scores, atol=1e-4)
+
+
 def test_a_share_of_the_passes(base, live):
     model, tokenizer = live
     one = batch(tokenizer, fresh(1))
@@ -184,6 +205,8 @@ def test_files_that_are_no_baseline(frost, tmp_path):
             load_baseline(path)
     with pytest.raises(fl.errors.BadBaseline, match="checksum"):
         load_baseline(change(frost, tmp_path, tensors={"centre": torch.zeros(3)}))
+    with pytest.raises(fl.errors.BadBaseline, match="checksum"):
+        load_baseline(change(frost, tmp_path, header={"kinds": ["typos"]}))
     cut = tmp_path / "cut.frost"
     cut.write_bytes(frost.read_bytes()[:-100])
     with pytest.raises(fl.errors.BadBaseline, match="not a whole baseline"):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frostline as fl
-from frostline.monitoring.calibration import Alarm, Conformal, Window, evidence, run_length
+from frostline.monitoring.calibration import Alarm, Conformal, evidence, run_length
 
 
 @given(st.integers(0, 1000), st.integers(20, 300), st.floats(0.1, 5))
@@ -72,13 +72,3 @@ def test_the_alarm_starts_again_after_ringing():
 def test_alarms_that_cannot_be(every):
     with pytest.raises(fl.errors.BadParameter, match="one false alarm per"):
         Alarm.once_in(every)
-
-
-def test_windows():
-    """Uniform p-values give uniform p-values of windows; small ones are noticed; another size is refused."""
-    window, rng = Window(32), np.random.default_rng(2)
-    found = np.array([window.p_value(rng.random(32)) for _ in range(500)])
-    assert np.abs(np.sort(found) - (np.arange(500) + 0.5) / 500).max() < 1.95 / np.sqrt(500)
-    assert window.p_value(rng.random(32) ** 4) < 1e-3
-    with pytest.raises(fl.errors.BadParameter, match="window of 32"):
-        window.p_value(np.ones(3))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from frostline.auditing.at_work import CONTROL_TEXTS, measured_on, some_of
 from frostline.auditing.spectra import Factors, HeadSpectra, spectra
 from frostline.auditing.texts import checked
-from frostline.encoders.capture import COMPUTED, batches, open_model, open_tokenizer, settings, tokenize
+from frostline.encoders.capture import COMPUTED, batches, open_model, open_tokenizer, plain_copy, settings, tokenize
 from frostline.encoders.folding import folded
 from frostline.encoders.loading import Encoder, load
 from frostline.encoders.proof import prove
@@ -159,7 +159,7 @@ def _at_work(
     found: dict[str, Any] = {"texts": len(tokenized.ids), "tokens": tokenized.tokens}
     for name, (source, encoder) in (("base", base), ("tuned", tuned)):
         layers = [folded(encoder, number) for number in range(encoder.layers)]
-        model = source.base_model if isinstance(source, nn.Module) else open_model(encoder)
+        model = plain_copy(source) if isinstance(source, nn.Module) else open_model(encoder)
         prove(encoder, layers, model, batches(some_of(tokenized, 4), tokens=1))
         seen = measured_on(encoder, layers, model, tokenized, perturbations=False, seed=seed)
         rows[f"travelled_{name}"] = seen.clouds.travelled.mean(0).tolist()

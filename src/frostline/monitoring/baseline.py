@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from frostline.encoders.capture import Model, Tokenized, batches, open_model, open_tokenizer, tokenize
+from frostline.encoders.capture import Model, Tokenized, batches, open_model, open_tokenizer, plain_copy, tokenize
 from frostline.encoders.loading import Encoder, load, need
 from frostline.errors import BadBaseline, BadText
 from frostline.monitoring.calibration import Conformal
@@ -35,6 +35,8 @@ MOST = 20_000
 COPIES = 4000
 """Reference texts that broken copies are made of, at most."""
 LONGEST = 512
+LARGEST = 2**30
+"""Bytes of a baseline that are read, at most."""
 EXPLAINED = 0.05
 """Reasons are given for texts with p-values up to this."""
 STRANGE = 2.0
@@ -67,7 +69,7 @@ class Baseline:
     def save(self, path: str | Path) -> Path:
         """Write the ``.frost`` file, all at once."""
         tensors = _tensors(self)
-        about = dict(self.about) | {"checksum": _checksum(tensors)}
+        about = dict(self.about) | {"checksum": _checksum(tensors, self.about)}
         write_atomically(Path(path), save(tensors, {"frostline": json.dumps(about)}))
         return Path(path)
 
@@ -143,10 +145,9 @@ def baseline(
     texts: Sequence[str] = (),
     *,
     seed: int = 0,
-    without: Sequence[str] = (),
     report: Report | None = None,
 ) -> Baseline:
-    """Learn what these texts look like to the model. ``without``: kinds of broken copies to leave out."""
+    """Learn what these texts look like to the model."""
     tell = report or (lambda part, what, done, total: None)
     if isinstance(texts, str):
         raise BadText("texts is one string; give a list of texts.")
@@ -155,7 +156,6 @@ def baseline(
     share = round(LEARNED * len(chosen))
     reference, held_out = chosen[:share], chosen[share:]
     kinds = corruptions(reference, words, live.get_input_embeddings().weight)
-    kinds = {name: kind for name, kind in kinds.items() if name not in without}
     total = len(kinds) + 2
 
     def seen(own: Sequence[str], what: str, done: int) -> Features:
@@ -216,6 +216,8 @@ def load_baseline(path: str | Path) -> Baseline:
     path = Path(path)
     if not path.is_file():
         raise BadBaseline(f"there is no file {path}; make one with: frostline baseline MODEL --text FILE -o {path}")
+    if path.stat().st_size > LARGEST:
+        raise BadBaseline(f"{path} has {path.stat().st_size / 2**30:.1f} GB; no baseline is larger than 1 GB.")
     try:
         with safe_open(path, framework="pt") as opened:
             header = (opened.metadata() or {}).get("frostline")
@@ -227,11 +229,11 @@ def load_baseline(path: str | Path) -> Baseline:
     try:
         about = json.loads(header)
         version = int(about["version"])
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError):
         raise BadBaseline(f"{path} has a header that cannot be read; make the baseline anew.") from None
     if version > VERSION:
         raise BadBaseline(f"{path} was made by a newer frostline (format {version}, this one reads {VERSION}); update.")
-    if about.pop("checksum", None) != _checksum(tensors):
+    if about.pop("checksum", None) != _checksum(tensors, about):
         raise BadBaseline(f"{path} is damaged: its contents do not match its checksum; copy it again.")
     try:
         return _from_tensors(tensors, about)
@@ -257,7 +259,8 @@ def _opened(model: "nn.Module | str | Path", tokenizer: Any) -> tuple[Encoder, M
         raise BadText(f"{encoder.name} reads images ({encoder.family.name}); baselines are of models that read text.")
     if tokenizer is None and encoder.folder is None:
         raise BadText("a live model needs its tokenizer too: baseline(model, tokenizer, texts).")
-    live = model if isinstance(model, nn.Module) else open_model(encoder)
+    # A model in training would add its dropout to the baseline, one on a GPU could not read our batches.
+    live = plain_copy(model) if isinstance(model, nn.Module) else open_model(encoder)
     return encoder, live, open_tokenizer(encoder) if tokenizer is None else tokenizer
 
 
@@ -279,8 +282,9 @@ def _named(shape: Sequence[Any]) -> str:
     return f"a {shape[0]} with {shape[1]} layers, d = {shape[2]}"
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+    """Of everything in the file, its header too."""
+    digest = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].contiguous().numpy().tobytes())

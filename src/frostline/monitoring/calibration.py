@@ -7,7 +7,6 @@ p-values (a CUSUM): it forgets good texts and remembers a run of strange ones.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
@@ -111,22 +110,3 @@ def run_length(threshold: float, a: float = 1.0) -> float:
     cells = np.diff(below(edges[None], starts), axis=1)
     moves = np.concatenate([below(np.zeros((1, 1)), starts), cells], 1)
     return float(np.linalg.solve(np.eye(GRID + 1) - moves, np.ones(GRID + 1))[0])
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """How strange a window of texts is as a whole: the mean evidence, against windows of calibration p-values."""
-
-    size: int
-    seed: int = 0
-
-    @cached_property
-    def _null(self) -> Float[np.ndarray, " r"]:
-        p = np.random.default_rng([14, self.seed]).random((20_000, self.size))
-        return np.sort(evidence(p).mean(1))
-
-    def p_value(self, p: Float[np.ndarray, " n"]) -> float:
-        if len(p) != self.size:
-            raise BadParameter(f"a window of {self.size} texts has {self.size} p-values; got {len(p)}.")
-        larger = len(self._null) - np.searchsorted(self._null, evidence(p).mean(), side="left")
-        return float((1 + larger) / (1 + len(self._null)))

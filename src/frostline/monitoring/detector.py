@@ -10,7 +10,7 @@ one strong sign counts more than several weak ones, and none can outvote another
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -111,18 +111,9 @@ class Detector:
         sizes, axes = np.linalg.eigh(np.cov(numbers.T))
         whitening = axes / np.sqrt(np.maximum(sizes, 0) + SHRINKAGE * sizes.mean())
         codes = codebook(reference.passages.reshape(-1, reference.passages.shape[-1]), seed=seed)
-        bare = cls(directions, codes, centre, whitening, (), {})
-        odds = directions(calibration.all)
-        kinds = tuple(Standard.fit(column) for column in odds.T)
+        kinds = tuple(Standard.fit(column) for column in directions(calibration.all).T)
         bare = cls(directions, codes, centre, whitening, kinds, {})
-        return cls(
-            directions,
-            codes,
-            centre,
-            whitening,
-            kinds,
-            {name: Standard.fit(values) for name, values in bare.raw(calibration)[0].items()},
-        )
+        return replace(bare, standards={name: Standard.fit(raw) for name, raw in bare.raw(calibration)[0].items()})
 
     @cached_property
     def _ready(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

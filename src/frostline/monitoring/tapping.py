@@ -68,7 +68,11 @@ class Tap:
             states.append(result[0] if isinstance(result, tuple) else result)
 
     def _end(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
-        states, mask = self._pass.states, self._pass.mask
+        # None when the hooks came while this pass was under way: it is not seen, and that is no failure.
+        states = getattr(self._pass, "states", None)
+        if states is None:
+            return
+        mask = self._pass.mask
         self._pass.states = None
         try:
             if len(states) != self._layers + 1:
