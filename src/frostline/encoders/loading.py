@@ -1,15 +1,8 @@
-"""A model folder or hub id as an ``Encoder``: its family, its sizes, and its tensors, read one at a time.
-
-Nothing in a model folder is executed: tensors come from safetensors files (memory-mapped) or, where there is only a
-pytorch .bin, through torch's reader of plain tensors.
-"""
+"""A model folder, a hub id or a live model as an ``Encoder``: its family, its sizes, and its weights, one at a time."""
 
 import hashlib
 import json
-import pickle
-import warnings
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,14 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from frostline.encoders.adapters import FAMILIES, SUPPORTED, Family
+from frostline.encoders.tensors import InMemory, OnDisk, Renamed, plain, renamed, weight_files
 from frostline.errors import BadModel
 
 FURTHEST = 2**20
 """No window of local attention is wider."""
 CONFIG_LIMIT = 4 * 2**20
 """Bytes of JSON read from a model folder."""
-OLD_NORMS = {".gamma": ".weight", ".beta": ".bias"}
-"""Endings of names in checkpoints of the first years."""
 DECODERS = frozenset(
     (
         "gpt2",
@@ -53,69 +45,6 @@ DECODERS = frozenset(
 )
 BOTH = frozenset(("t5", "mt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "blenderbot", "whisper", "led"))
 """Types whose config.json may not say so itself."""
-
-
-class InMemory:
-    """The tensors of a live model, or of a pytorch .bin."""
-
-    def __init__(self, tensors: Mapping[str, Tensor]):
-        self.tensors = tensors
-        self.names = frozenset(tensors)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.tensors[name].detach()
-
-
-class OnDisk:
-    """The tensors of safetensors files, mapped into memory."""
-
-    def __init__(self, files: list[Path]):
-        from safetensors import SafetensorError, safe_open
-
-        self._stack = ExitStack()
-        self._home: dict[str, Any] = {}
-        for file in files:
-            try:
-                opened = self._stack.enter_context(safe_open(file, framework="pt"))
-            except (SafetensorError, OSError) as error:
-                raise BadModel(
-                    f"{file} is not a whole safetensors file ({error}); copy or download it again."
-                ) from None
-            self._home |= dict.fromkeys(opened.keys(), opened)
-        self.names = frozenset(self._home)
-
-    def __getitem__(self, name: str) -> Tensor:
-        found: Tensor = self._home[name].get_tensor(name)
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class Renamed:
-    """The same tensors under the names of a family's modules; ``stored`` has the name each has in its file."""
-
-    tensors: InMemory | OnDisk
-    stored: Mapping[str, str]
-
-    @property
-    def names(self) -> Collection[str]:
-        return self.stored.keys()
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.tensors[self.stored[name]]
-
-
-def _renamed(source: str, tensors: InMemory | OnDisk, family: Family) -> Renamed:
-    stored: dict[str, str] = {}
-    for name in sorted(tensors.names):
-        own = name
-        for old, new in family.renamed:
-            own = own.replace(old, new)
-        for old, new in OLD_NORMS.items():
-            own = own.removesuffix(old) + new if own.endswith(old) else own
-        if own in stored:
-            raise BadModel(f"{source} holds one tensor under two names, {stored[own]} and {name}; which one is meant?")
-        stored[own] = name
-    return Renamed(tensors, stored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,11 +203,11 @@ def load(source: "str | Path | nn.Module") -> Encoder:
     folder = _folder(str(source))
     config = _config(folder)
     _refuse(str(source), config)
-    files = _weight_files(folder)
+    files = weight_files(folder)
     if files[0].suffix == ".bin":
         merged: dict[str, Tensor] = {}
         for file in files:
-            merged |= _plain(file)
+            merged |= plain(file)
         return _encoder(str(source), config, InMemory(merged), folder, files)
     return _encoder(str(source), config, OnDisk(list(files)), folder, files)
 
@@ -347,68 +276,6 @@ def _refuse(name: str, config: Mapping[str, Any]) -> None:
         )
 
 
-def _weight_files(folder: Path) -> tuple[Path, ...]:
-    for stem, index in (
-        ("model.safetensors", "model.safetensors.index.json"),
-        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-    ):
-        if (folder / stem).is_file():
-            return (folder / stem,)
-        if (folder / index).is_file():
-            return _shards(folder, folder / index)
-    others = sorted(path.name for path in folder.iterdir() if path.suffix in (".h5", ".msgpack", ".onnx", ".ckpt"))
-    also = f" It has {', '.join(others)}, which frostline does not read." if others else ""
-    raise BadModel(f"{folder} has neither model.safetensors nor pytorch_model.bin.{also}")
-
-
-def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
-    try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
-        raise BadModel(f"{index} is not an index of weight files.") from None
-    for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
-            raise BadModel(f"{index.name} names {name!r}, which is not a file of {folder}; copy the model again.")
-    return tuple(folder / name for name in names)
-
-
-def _plain(file: Path) -> dict[str, Tensor]:
-    """Tensors of a pytorch .bin, and nothing else: a pickle that wants to run code is refused before it does."""
-    try:
-        found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError as error:
-        if "mmap" not in str(error):
-            raise BadModel(f"{file} is not a whole pytorch file ({_first(error)}); copy it again.") from None
-        # The format of the first years cannot be mapped.
-        found = _unmapped(file)
-    except (pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
-        raise BadModel(_refusal(file, error)) from None
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise BadModel(f"{file} holds more than named tensors; save it as safetensors.")
-    return found
-
-
-def _unmapped(file: Path) -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise BadModel(_refusal(file, error)) from None
-
-
-def _refusal(file: Path, error: Exception) -> str:
-    return (
-        f"{file} cannot be read as plain tensors ({_first(error)}). Nothing in it was executed. If you trust where it "
-        "comes from, convert it to safetensors elsewhere; otherwise delete it."
-    )
-
-
-def _first(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:160] if lines else type(error).__name__
-
-
 def _encoder(
     name: str, config: Mapping[str, Any], stored: InMemory | OnDisk, folder: Path | None, files: tuple[Path, ...]
 ) -> Encoder:
@@ -452,7 +319,7 @@ def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk)
             "need an adapter of their own, because a wrong guess about norms or positions gives wrong spectra."
         )
     for family in told or FAMILIES:
-        tensors = _renamed(name, stored, family)
+        tensors = renamed(name, stored, family)
         end = family.layer.format(0) + _third(family.query)[0] + ".weight"
         fitting = sorted((one for one in tensors.names if one.endswith(end)), key=len)
         if fitting:

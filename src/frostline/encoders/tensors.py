@@ -1,0 +1,148 @@
+"""The tensors of a model, from its files or from a live one, under the names of its family's modules.
+
+Nothing in a file is executed: tensors come from safetensors files (memory-mapped) or, where there is only a pytorch
+.bin, through torch's reader of plain tensors.
+"""
+
+import json
+import pickle
+import warnings
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from frostline.encoders.adapters import Family
+from frostline.errors import BadModel
+
+OLD_NORMS = {".gamma": ".weight", ".beta": ".bias"}
+"""Endings of names in checkpoints of the first years."""
+
+
+class InMemory:
+    """The tensors of a live model, or of a pytorch .bin."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]):
+        self.tensors = tensors
+        self.names = frozenset(tensors)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name].detach()
+
+
+class OnDisk:
+    """The tensors of safetensors files, mapped into memory."""
+
+    def __init__(self, files: list[Path]):
+        from safetensors import SafetensorError, safe_open
+
+        self._stack = ExitStack()
+        self._home: dict[str, Any] = {}
+        for file in files:
+            try:
+                opened = self._stack.enter_context(safe_open(file, framework="pt"))
+            except (SafetensorError, OSError) as error:
+                raise BadModel(
+                    f"{file} is not a whole safetensors file ({error}); copy or download it again."
+                ) from None
+            self._home |= dict.fromkeys(opened.keys(), opened)
+        self.names = frozenset(self._home)
+
+    def __getitem__(self, name: str) -> Tensor:
+        found: Tensor = self._home[name].get_tensor(name)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Renamed:
+    """The same tensors under the names of a family's modules; ``stored`` has the name each has in its file."""
+
+    tensors: InMemory | OnDisk
+    stored: Mapping[str, str]
+
+    @property
+    def names(self) -> Collection[str]:
+        return self.stored.keys()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[self.stored[name]]
+
+
+def renamed(source: str, tensors: InMemory | OnDisk, family: Family) -> Renamed:
+    stored: dict[str, str] = {}
+    for name in sorted(tensors.names):
+        own = name
+        for old, new in family.renamed:
+            own = own.replace(old, new)
+        for old, new in OLD_NORMS.items():
+            own = own.removesuffix(old) + new if own.endswith(old) else own
+        if own in stored:
+            raise BadModel(f"{source} holds one tensor under two names, {stored[own]} and {name}; which one is meant?")
+        stored[own] = name
+    return Renamed(tensors, stored)
+
+
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    for stem, index in (
+        ("model.safetensors", "model.safetensors.index.json"),
+        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    ):
+        if (folder / stem).is_file():
+            return (folder / stem,)
+        if (folder / index).is_file():
+            return _shards(folder, folder / index)
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in (".h5", ".msgpack", ".onnx", ".ckpt"))
+    also = f" It has {', '.join(others)}, which frostline does not read." if others else ""
+    raise BadModel(f"{folder} has neither model.safetensors nor pytorch_model.bin.{also}")
+
+
+def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        raise BadModel(f"{index} is not an index of weight files.") from None
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_file():
+            raise BadModel(f"{index.name} names {name!r}, which is not a file of {folder}; copy the model again.")
+    return tuple(folder / name for name in names)
+
+
+def plain(file: Path) -> dict[str, Tensor]:
+    """Tensors of a pytorch .bin, and nothing else: a pickle that wants to run code is refused before it does."""
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError as error:
+        if "mmap" not in str(error):
+            raise BadModel(f"{file} is not a whole pytorch file ({_first(error)}); copy it again.") from None
+        # The format of the first years cannot be mapped.
+        found = _unmapped(file)
+    except (pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
+        raise BadModel(_refusal(file, error)) from None
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+        raise BadModel(f"{file} holds more than named tensors; save it as safetensors.")
+    return found
+
+
+def _unmapped(file: Path) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise BadModel(_refusal(file, error)) from None
+
+
+def _refusal(file: Path, error: Exception) -> str:
+    return (
+        f"{file} cannot be read as plain tensors ({_first(error)}). Nothing in it was executed. If you trust where it "
+        "comes from, convert it to safetensors elsewhere; otherwise delete it."
+    )
+
+
+def _first(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else type(error).__name__
