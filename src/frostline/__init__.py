@@ -38,8 +38,10 @@ _HOMES = {
     "audit": "frostline.auditing.audit",
     "diff": "frostline.auditing.comparing",
     "baseline": "frostline.monitoring.baseline",
-    "load_baseline": "frostline.monitoring.baseline",
+    "load_baseline": "frostline.monitoring.frost",
+    "merge": "frostline.monitoring.baseline",
     "watch": "frostline.monitoring.watching",
+    "wrap": "frostline.monitoring.wrapping",
 }
 _MODULES = {
     "sample": "frostline.sample",
@@ -66,8 +68,10 @@ if TYPE_CHECKING:
     from frostline.dynamics.mean_map import mean_map
     from frostline.dynamics.simulation import Trajectory, simulate
     from frostline.dynamics.steppers import RK4, Adaptive, Euler
-    from frostline.monitoring.baseline import baseline, load_baseline
+    from frostline.monitoring.baseline import baseline, merge
+    from frostline.monitoring.frost import load_baseline
     from frostline.monitoring.watching import watch
+    from frostline.monitoring.wrapping import wrap
     from frostline.store import load_run
     from frostline.theory import densities
     from frostline.theory.bounds import bound

@@ -32,7 +32,7 @@ def test_inspecting_a_baseline(place):
     said = " ".join(call("baseline", place / "enc.frost", "--inspect").output.split())
     assert "BERT, 3 layers, d = 32" in said and "700 texts" in said
     about = json.loads(call("baseline", place / "enc.frost", "--inspect", "--json").stdout)
-    assert about["texts"] == 700 and about["version"] == 1
+    assert about["texts"] == 700 and about["version"] == 2
 
 
 def test_scoring(place):
@@ -49,7 +49,7 @@ def test_scoring(place):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("baseline", "{}/model"), "--text is missing"),
+        (("baseline", "{}/model"), "give --text FILE"),
         (("baseline", "{}/model", "--text", "{}/fresh.txt"), "at least 500"),
         (("baseline", "{}/model", "--text", "{}/normal.txt", "-o", "{}/no/where.frost"), "cannot be written"),
         (("score", "{}/normal.txt", "--model", "{}/model", "--text", "{}/fresh.txt"), "not a whole baseline"),

@@ -21,3 +21,9 @@ def sentences(count, *, seed):
             clauses.append(f"{('the', 'a')[rng.integers(2)]} {noun} {verb} {end}".strip())
         found[" and ".join(clauses)] = None
     return list(found)
+
+
+def fresh(count):
+    """Sentences that the baseline of these tests has not seen."""
+    known = set(sentences(900, seed=0))
+    return [text for text in sentences(2 * count, seed=1) if text not in known][:count]

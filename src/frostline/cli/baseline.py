@@ -15,6 +15,12 @@ def baseline(
     text: Annotated[str | None, typer.Option(help="A file of normal texts, one per line.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The baseline to write.")] = Path("enc.frost"),
     inspect: Annotated[bool, typer.Option("--inspect", help="Say what a baseline is of, and make none.")] = False,
+    keep_texts: Annotated[
+        bool, typer.Option("--keep-texts", help="Keep the texts in the file, so that it can be merged with others.")
+    ] = False,
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="Instead of --text: baselines that kept their texts, two or more.")
+    ] = None,
     max_texts: Annotated[int | None, typer.Option(min=1, help="Use no more than this many texts, spread out.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of splits and broken copies.")] = 0,
     json: options.Json = False,
@@ -26,7 +32,8 @@ def baseline(
     """
     from frostline.errors import BadParameter
     from frostline.monitoring.baseline import baseline as learn
-    from frostline.monitoring.baseline import load_baseline
+    from frostline.monitoring.baseline import merge as pool
+    from frostline.monitoring.frost import load_baseline
 
     if inspect:
         found = load_baseline(model)
@@ -34,24 +41,30 @@ def baseline(
         from frostline.auditing.texts import read_texts, some
         from frostline.cli.progress import shares
 
-        if text is None:
-            raise BadParameter("--text is missing: a file of normal texts, one per line.")
+        if (text is None) == (not merge):
+            raise BadParameter("give --text FILE with normal texts, one per line, or --merge FILE twice or more.")
         if out.is_dir() or not out.absolute().parent.is_dir():
             raise BadParameter(f"--out {out} cannot be written; give a file in a folder that is there.")
-        texts = some(read_texts(text), max_texts)
+        shards = [load_baseline(path) for path in merge or ()]
+        texts = some(read_texts(text), max_texts) if text is not None else []
         with shares("learning", shown=not quiet) as report:
-            found = learn(model, texts=texts, seed=seed, report=report)
+            if shards:
+                found = pool(model, shards, seed=seed, report=report)
+            else:
+                found = learn(model, texts=texts, keep_texts=keep_texts, seed=seed, report=report)
         found.save(out)
     about = found.about
     if json:
         options.print_json(dict(about) | ({} if inspect else {"written": str(out)}))
         return
-    shape = about["shape"]
+    shape, judge = about["shape"], found.judges["full"]
     options.say(
         f"A baseline of {about['model']} ({shape[0]}, {shape[1]} layers, d = {shape[2]}) from {about['texts']} texts; "
-        f"p-values go down to {1 / (1 + min(len(own) for own in found.conformal.scores)):.2g}.",
+        f"p-values go down to {judge.conformal.smallest:.2g}.",
         hang=0,
     )
-    options.say(f"Broken copies it learned from: {', '.join(about['kinds'])}.")
+    options.say(f"Broken copies it learned from: {', '.join(judge.detector.directions.kinds)}.")
+    if found.texts:
+        options.say(f"It holds the {len(found.texts)} texts themselves: whoever has the file can read them.")
     if not inspect:
         options.say(f"Written: {out.absolute()}")

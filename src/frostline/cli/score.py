@@ -1,5 +1,6 @@
 """frostline score: how strange texts are, against a baseline."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,19 +18,24 @@ def score(
         float, typer.Option(help="The stream's alarm rings falsely about once in this many texts.")
     ] = 1000.0,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the stream's alarm rings.")] = False,
+    light: Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")] = False,
     json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Score texts as a stream: p-values and reasons for each, and an alarm for small shifts that persist.
 
     Example: frostline score enc.frost --model path/to/all-MiniLM-L6-v2 --text today.txt
     """
     from frostline.auditing.texts import read_texts
-    from frostline.monitoring.baseline import load_baseline
+    from frostline.cli.progress import shares
     from frostline.monitoring.calibration import Alarm
+    from frostline.monitoring.frost import load_baseline
 
     alarm = Alarm.once_in(false_alarm_every)
     texts = read_texts(text)
-    found = load_baseline(baseline).score(model, texts=texts)
+    base = load_baseline(baseline)
+    with shares("scoring", shown=not quiet) as report:
+        found = base.score(model, texts=texts, level="light" if light else "full", report=report)
     levels, rang = alarm.after(0.0, found.p_values)
     strange = [number for number, p in enumerate(found.p_values) if p <= alpha]
     if json:
@@ -39,11 +45,14 @@ def score(
                 "score": float(found.scores[number]),
                 "p_value": float(found.p_values[number]),
                 "parts": {name: float(values[number]) for name, values in found.parts.items()},
-                "reasons": list(found.reasons[number]),
+                "resultant": {"observed": found.observed[number].tolist(), "expected": found.expected[number].tolist()},
+                "reasons": [asdict(reason) for reason in found.reasons[number]],
             }
             for number in range(len(texts))
         ]
-        options.print_json({"texts": rows, "strange": strange, "alarm": list(rang), "level": float(levels[-1])})
+        clouds = list(base.judges["light" if light else "full"].clouds)
+        facts = {"texts": rows, "strange": strange, "alarm": list(rang), "level": float(levels[-1]), "clouds": clouds}
+        options.print_json(facts)
     else:
         expected = alpha * len(texts)
         options.say(

@@ -7,10 +7,13 @@ p-values (a CUSUM): it forgets good texts and remembers a run of strange ones.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from scipy.optimize import brentq
+from torch import Tensor
 
 from frostline.errors import BadParameter
 
@@ -19,17 +22,20 @@ BINS = 4
 FEWEST_IN_BIN = 100
 POWER = 0.5
 """The alarm bets that strange texts have p-values with density POWER·p^(POWER−1)."""
-MARGIN = 1.5
+MARGIN = 1.1
 """Runs are made this much longer than asked for, because calibration texts are a sample too."""
 GRID = 400
 
 
 @dataclass(frozen=True, eq=False)
 class Conformal:
-    """Sorted calibration scores, by the length of the text; ``edges`` are log-lengths between the groups."""
+    """Sorted calibration scores in groups by the length of the text, one row each, filled up with infinity.
 
-    scores: tuple[Float[np.ndarray, " m"], ...]
-    edges: Float[np.ndarray, " b"]
+    ``edges``: log-lengths between the groups.
+    """
+
+    table: Float[Tensor, "groups m"]
+    edges: Float[Tensor, " edges"]
 
     @classmethod
     def fit(cls, scores: Float[np.ndarray, " n"], lengths: Float[np.ndarray, " n"]) -> "Conformal":
@@ -40,17 +46,28 @@ class Conformal:
         sizes = np.bincount(group, minlength=len(edges) + 1)
         if (sizes < min(FEWEST_IN_BIN // 2, len(scores))).any():
             edges, group = np.zeros(0), np.zeros(len(scores), dtype=int)
-        return cls(tuple(np.sort(scores[group == one]) for one in range(len(edges) + 1)), edges)
+        rows = [torch.from_numpy(np.sort(scores[group == one])).float() for one in range(len(edges) + 1)]
+        table = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=torch.inf)
+        return cls(table, torch.from_numpy(edges).float())
 
-    def p_values(self, scores: Float[np.ndarray, " n"], lengths: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """(1 + calibration scores at least as large) / (1 + their number)."""
-        group = np.searchsorted(self.edges, lengths, side="right")
-        found = np.empty(len(scores))
-        for one, own in enumerate(self.scores):
-            mine = group == one
-            found[mine] = (1 + len(own) - np.searchsorted(own, scores[mine], side="left")) / (1 + len(own))
-        # A score that is no number is as strange as can be.
-        return np.where(np.isnan(scores), 1 / (1 + min(map(len, self.scores))), found)
+    @cached_property
+    def counts(self) -> Int[Tensor, " groups"]:
+        return torch.isfinite(self.table).sum(1)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest p-value there is."""
+        return 1 / (1 + int(self.counts.max()))
+
+    def p_values(self, scores: Float[Tensor, " n"], lengths: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """(1 + calibration scores at least as large) / (1 + their number); what is no number is larger than all."""
+        group = torch.bucketize(lengths.contiguous(), self.edges, right=True)
+        count = self.counts[group]
+        below = torch.searchsorted(self.table[group], scores[:, None].contiguous())[:, 0].minimum(count)
+        return (1 + count - below).double() / (1 + count)
+
+    def to(self, device: torch.device) -> "Conformal":
+        return Conformal(self.table.to(device), self.edges.to(device))
 
 
 def evidence(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

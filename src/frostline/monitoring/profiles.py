@@ -1,19 +1,23 @@
-"""What a text looks like inside a model: means of its tokens at every layer, and how concentrated the clouds are.
+"""What a text looks like inside a model: means of its tokens at a few depths, and how concentrated the clouds are.
 
 Everything comes from hidden states alone, in few passes over them: no attention weights, and no n×n matrix for long
-texts.
+texts. The cost does not grow with the model's depth: at most four clouds are looked at.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-STACKED = 2**20
-"""Numbers in all states up to which one copy pays: each operation then runs once for all layers."""
+from frostline.monitoring.words import Probes, States
+
+CLOUDS = 4
+"""Clouds of a full profile: the input, the output, and two between them."""
+STACKED = 2**18
+"""Numbers in all states up to which one copy pays: each operation then runs once for all clouds."""
 SHORT = 64
 """Tokens up to which a Gram matrix is cheaper than looking at tokens one by one."""
 OF_CLOUD = {
@@ -25,20 +29,16 @@ OF_CLOUD = {
     "first": "ends",
     "last": "ends",
     "before last": "ends",
-    "size": "spread",
 }
-"""Numbers of one cloud, and the part of the score they belong to.
+"""Numbers of one cloud, and what they tell of.
 
 resultant          length of the mean unit token
 scatter, farthest  standard deviation and smallest of the cosines to the mean direction
 neighbours         cosine of neighbouring tokens (and of those two apart), above that of all pairs
 first, last …      cosine of single tokens to the mean direction
-size               mean norm of the tokens
+
+Norms of tokens and how far they move from cloud to cloud told nothing more (docs/monitoring.md).
 """
-OF_STEP = {"moved": "motion", "moved unevenly": "motion", "moved most": "motion"}
-"""Numbers of one layer: 1 − cosine between a token before and after it, its mean, standard deviation and maximum."""
-
-
 PASSAGES = 4
 """Parts of equal length that a text is cut into, to find a foreign one."""
 LAGS = 6
@@ -47,135 +47,132 @@ LAGS = 6
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Of b texts at L + 1 clouds: mean tokens, the numbers whose names are ``names(L)``, and directions of passages.
+    """Of b texts at some clouds; ``numbers`` are named by ``names(clouds)``.
 
-    ``passages``: mean tokens of four parts of the text, at two thirds of the depth and at the end, as unit vectors.
+    passages  mean tokens of four parts of the text, at the last two clouds, as unit vectors
+    words     evidence of every probe, in the log-mean over the tokens
+    tokens    the same token by token, for reasons
     """
 
-    means: Float[Tensor, "b clouds d"]
+    means: Float[Tensor, "b m"]
     numbers: Float[Tensor, "b k"]
     passages: Float[Tensor, "b 4 e"]
+    words: Float[Tensor, "b kinds"]
+    tokens: Float[Tensor, "b kinds n"]
 
 
-def names(layers: int) -> list[tuple[str, str, int]]:
-    """Name, part and cloud of every number, in their order; length and repetition of a text come first."""
-    clouds = [(name, part, cloud) for cloud in range(layers + 1) for name, part in OF_CLOUD.items()]
-    steps = [(name, part, cloud) for cloud in range(1, layers + 1) for name, part in OF_STEP.items()]
-    return [("length", "length", 0), ("repetition", "order", 0), *clouds, *steps]
+def clouds_of(layers: int, level: str) -> tuple[int, ...]:
+    """Numbers of the clouds that a profile looks at: 0 before the first layer; ``level`` is full or light."""
+    if level == "light":
+        return (layers,)
+    return tuple(sorted({round(place) for place in np.linspace(0, layers, CLOUDS)}))
 
 
-def profile(states: Sequence[Float[Tensor, "b n d"]], present: Bool[Tensor, "b n"]) -> Profile:
+def names(clouds: Sequence[int]) -> list[tuple[str, str, int]]:
+    """Name, what it tells of, and cloud of every number, in their order; length and repetition of a text come first."""
+    of_clouds = [(name, of, cloud) for cloud in clouds for name, of in OF_CLOUD.items()]
+    return [("length", "length", clouds[0]), ("repetition", "order", clouds[0]), *of_clouds]
+
+
+def resultants(numbers: Float[Tensor, "n k"]) -> Float[Tensor, "n clouds"]:
+    """Those numbers that are resultant lengths: after the two of the whole text, the first of every cloud."""
+    return numbers[:, 2 :: len(OF_CLOUD)]
+
+
+def profile(
+    states: Sequence[Float[Tensor, "b n d"]], present: Bool[Tensor, "b n"], probes: Probes | None = None
+) -> Profile:
     """The profile of every text in a batch; ``present`` tells tokens from padding."""
-    if states[0].dtype in (torch.float16, torch.bfloat16):
+    if any(state.dtype in (torch.float16, torch.bfloat16) for state in states):
         states = [state.float() for state in states]
     mask = present.to(states[0].dtype)
     count = mask.sum(1)
-    seen = _look(states, mask)
-    numbers = [
-        count.log()[:, None],
-        _repetition(seen, count)[:, None],
-        _clouds(seen, mask, count).transpose(0, 1).reshape(len(count), -1),
-        _steps(seen, mask, count).transpose(0, 1).reshape(len(count), -1),
-    ]
-    means = seen.sums.transpose(0, 1) / count[:, None, None]
-    return Profile(means, torch.cat(numbers, 1), _passages(states, mask, count))
+    inside = _inside(mask, count)
+    x: States = states
+    if states[0].numel() * len(states) <= STACKED:
+        # So small that starting an operation costs more than the operation: one copy, and each runs once.
+        x = torch.stack(tuple(states))
+        sums = inside @ x
+    else:
+        sums = torch.stack([inside @ state for state in states])
+    seen = _look_through_grams(x, mask) if mask.shape[1] <= SHORT else _look_at_tokens(x, mask)
+    apart = seen.lags / (count[:, None] - torch.arange(1, LAGS + 1, device=mask.device)).clamp_min(1)
+    still = _clouds(seen, apart[..., :2], mask, count)
+    whole = sums.sum(2)
+    tokens = mask.new_zeros(len(mask), 0, mask.shape[1]) if probes is None else probes(x)
+    share = mask / count[:, None]
+    return Profile(
+        (whole / count[:, None]).transpose(0, 1).flatten(1),
+        torch.cat([count.log()[:, None], apart[0].amax(-1, keepdim=True), still.transpose(0, 1).flatten(1)], 1),
+        _passages(sums[-2:], whole[-2:]),
+        # Log-odds are bounded: their exponentials are finite.
+        (tokens.exp() @ share[..., None])[..., 0].log(),
+        tokens,
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """All that is read off the states themselves; the rest is arithmetic on small arrays.
+    """All that is read off the states of single clouds; the rest is arithmetic on small arrays. u_i = x_i/|x_i|.
 
-    sums     of the tokens
-    inverse  1/|x_i|, zero for padding
-    rows     x_i · Σ_j x_j/|x_j|
-    dots     x_i · x_{i+k} for k = 1, 2, and at the input up to ``LAGS``
-    crossed  x_i before a layer · x_i after it
+    rows     u_i · Σ_j u_j, zero for padding
+    lags     Σ_i u_i · u_{i+k} for k = 1 to ``LAGS``; beyond the second only at the first cloud, zero elsewhere
     """
 
-    sums: Float[Tensor, "l b d"]
-    inverse: Float[Tensor, "l b n"]
-    rows: Float[Tensor, "l b n"]
-    dots: tuple[Float[Tensor, "l b _"], ...]
-    first: tuple[Float[Tensor, "b _"], ...]
-    crossed: Float[Tensor, "m b n"]
+    rows: Float[Tensor, "c b n"]
+    lags: Float[Tensor, "c b lags"]
 
 
-def _look(states: Sequence[Tensor], mask: Tensor) -> _Look:
-    """Through Gram matrices for short texts, token by token for long ones, whose Gram matrices would cost too much."""
-    n = mask.shape[1]
-    if states[0].numel() * len(states) <= STACKED:
-        # So small that starting an operation costs more than the operation: one copy, and each runs once.
-        x = torch.stack(tuple(states))
-        sums = (mask[:, None] @ x)[:, :, 0]
-        crossed = torch.linalg.vecdot(x[1:], x[:-1])
-        grams = x @ x.mT if n <= SHORT else None
-    else:
-        sums = torch.cat([mask[:, None] @ x for x in states], 1).transpose(0, 1)
-        crossed = torch.stack([torch.linalg.vecdot(x, y) for x, y in pairwise(states)])
-        grams = torch.stack([x @ x.mT for x in states]) if n <= SHORT else None
-    if grams is not None:
-        inverse = mask * grams.diagonal(0, -2, -1).clamp_min(1e-24).rsqrt()
-        rows = (grams @ inverse[..., None])[..., 0]
-        return _Look(
-            sums,
-            inverse,
-            rows,
-            tuple(grams.diagonal(k, -2, -1) for k in (1, 2)),
-            tuple(grams[0].diagonal(k, -2, -1) for k in range(1, LAGS + 1)),
-            crossed,
-        )
+def _look_through_grams(states: States, mask: Tensor) -> _Look:
+    """For short texts: all cosines at once."""
+    grams = states @ states.mT if isinstance(states, Tensor) else torch.stack([x @ x.mT for x in states])
+    inverse = mask * grams.diagonal(0, -2, -1).clamp_min(1e-24).rsqrt()
+    cosines = grams * inverse[..., None] * inverse[..., None, :]
+    places = torch.arange(mask.shape[1], device=mask.device)
+    apart = (places - places[:, None]).flatten()[:, None]
+    which = (apart == torch.arange(1, LAGS + 1, device=mask.device)).to(mask.dtype)
+    return _Look(cosines.sum(-1), cosines.flatten(2) @ which)
+
+
+def _look_at_tokens(states: States, mask: Tensor) -> _Look:
+    """For long texts, whose Gram matrices would cost too much: token by token."""
     inverse = torch.stack([mask / torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-12) for x in states])
     rows = torch.stack([(x @ (own[:, None] @ x).mT)[..., 0] for x, own in zip(states, inverse, strict=True)])
-    dots = tuple(torch.stack([_apart(x, k) for x in states]) for k in (1, 2))
-    return _Look(sums, inverse, rows, dots, tuple(_apart(states[0], k) for k in range(1, LAGS + 1)), crossed)
+    lags = inverse.new_zeros(*inverse.shape[:2], LAGS)
+    for cloud, (x, own) in enumerate(zip(states, inverse, strict=True)):
+        for k in range(1, (LAGS if cloud == 0 else 2) + 1):
+            dots = torch.linalg.vecdot(x[:, k:], x[:, :-k])
+            lags[cloud, :, k - 1] = (dots * own[:, k:] * own[:, :-k]).sum(-1)
+    return _Look(rows * inverse, lags)
 
 
-def _apart(x: Float[Tensor, "b n d"], k: int) -> Float[Tensor, "b _"]:
-    return torch.linalg.vecdot(x[:, k:], x[:, :-k])
-
-
-def _clouds(seen: _Look, mask: Float[Tensor, "b n"], count: Float[Tensor, " b"]) -> Float[Tensor, "l b k"]:
-    lengths = (seen.inverse * seen.rows).sum(-1).clamp_min(0).sqrt()
+def _clouds(
+    seen: _Look, near: Float[Tensor, "c b 2"], mask: Float[Tensor, "b n"], count: Float[Tensor, " b"]
+) -> Float[Tensor, "c b k"]:
+    total = seen.rows.sum(-1).clamp_min(0)
+    lengths = total.sqrt()
     resultant = lengths / count
-    others = (count - 1).clamp_min(1)
-    usual = (count * resultant**2 - 1) / others
-    along = seen.rows * seen.inverse / lengths.clamp_min(1e-12)[..., None]
-    scatter = (((along - resultant[..., None]) * mask).square().sum(-1) / count).sqrt()
-    ends = count.long() - 1
-    picked = torch.stack([torch.zeros_like(ends), ends, (ends - 1).clamp_min(0)], -1)
-    single = along.gather(-1, picked.expand(len(along), -1, -1))
-    near = [_cosine(dots, seen.inverse, k + 1, count) - usual for k, dots in enumerate(seen.dots)]
-    farthest = along.masked_fill(mask == 0, 2.0).amin(-1)
-    size = torch.where(mask > 0, 1 / seen.inverse.clamp_min(1e-30), 0.0).sum(-1) / count
-    return torch.stack([resultant, scatter, farthest, *near, *single.unbind(-1), size], -1)
+    usual = (total / count - 1) / (count - 1).clamp_min(1)
+    along = seen.rows / lengths.clamp_min(1e-12)[..., None]
+    # The cosines to the mean direction have the resultant length for their mean.
+    scatter = (along.square().sum(-1) / count - resultant.square()).clamp_min(0).sqrt()
+    farthest = (along + 2 * (1 - mask)).amin(-1)
+    ends = (count[:, None] - torch.tensor([1.0, 2.0], device=mask.device)).clamp_min(0).long()
+    single = along.gather(-1, ends.expand(len(along), -1, -1))
+    alone = torch.stack([resultant, scatter, farthest], -1)
+    return torch.cat([alone, near - usual[..., None], along[..., :1], single], -1)
 
 
-def _cosine(dots: Tensor, inverse: Tensor, lag: int, count: Tensor) -> Tensor:
-    """Mean cosine of tokens this many places apart; zero where no two are."""
-    if not dots.shape[-1]:
-        return torch.zeros_like(inverse[..., 0])
-    return (dots * inverse[..., lag:] * inverse[..., :-lag]).sum(-1) / (count - lag).clamp_min(1)
-
-
-def _repetition(seen: _Look, count: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
-    """The largest mean cosine between tokens one to six places apart, at the input."""
-    found = [_cosine(dots, seen.inverse[0], k + 1, count) for k, dots in enumerate(seen.first)]
-    return torch.stack(found).amax(0)
-
-
-def _steps(seen: _Look, mask: Float[Tensor, "b n"], count: Float[Tensor, " b"]) -> Float[Tensor, "m b k"]:
-    moved = (1 - seen.crossed * seen.inverse[1:] * seen.inverse[:-1]) * mask
-    mean = moved.sum(-1) / count
-    uneven = (((moved - mean[..., None]) * mask).square().sum(-1) / count).sqrt()
-    return torch.stack([mean, uneven, moved.amax(-1)], -1)
-
-
-def _passages(states: Sequence[Tensor], mask: Tensor, count: Tensor) -> Tensor:
+def _inside(mask: Float[Tensor, "b n"], count: Float[Tensor, " b"]) -> Float[Tensor, "b 4 n"]:
+    """Which tokens are in which passage."""
     place = torch.arange(mask.shape[1], device=mask.device)
     number = (place * PASSAGES / count[:, None]).floor()
-    inside = (number[:, None] == torch.arange(PASSAGES, device=mask.device)[:, None]) * mask[:, None]
+    return (number[:, None] == torch.arange(PASSAGES, device=mask.device)[:, None]) * mask[:, None]
+
+
+def _passages(sums: Float[Tensor, "c b 4 d"], whole: Float[Tensor, "c b d"]) -> Float[Tensor, "b 4 e"]:
+    sizes = torch.linalg.vector_norm(sums, dim=-1, keepdim=True)
     # Texts of fewer tokens than passages: what is empty is the whole text.
-    inside = torch.where(inside.sum(-1, keepdim=True) > 0, inside, mask[:, None])
-    layers = len(states) - 1
-    both = [torch.nn.functional.normalize(inside @ states[one], dim=-1) for one in (round(2 * layers / 3), layers)]
-    return torch.cat(both, -1) / 2**0.5
+    short = torch.where(sizes > 0, sums, whole[:, :, None])
+    found = torch.nn.functional.normalize(short, dim=-1)
+    return found.permute(1, 2, 0, 3).flatten(2) / len(sums) ** 0.5

@@ -4,8 +4,12 @@ Hooks of one forward pass share what they collect through the thread they run in
 """
 
 import logging
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,72 +19,123 @@ from frostline.encoders.loading import Encoder
 from frostline.errors import BadModel
 
 LOG = logging.getLogger("frostline")
-Taken = Callable[[list[Tensor], Tensor], None]
-"""Called after a forward pass with the states before, between and after the layers (b, n, d), and which are tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class Taking:
+    """One forward pass: the states at the clouds asked for (b, n, d), which of them are tokens, and token ids."""
+
+    states: list[Tensor]
+    present: Tensor
+    ids: Tensor | None
 
 
 class Tap:
-    """Hooks on a model's layers. Errors inside are counted, logged once, and never reach the model's caller.
+    """Hooks on those layers of a model that lead to the clouds asked for (0 is before the first layer).
 
-    ``strict``: they do, which is right when a baseline is made.
+    Errors inside are counted, logged once, and never reach the model's caller; ``strict``: they do, which is right
+    when a baseline is made. ``entry``: the module whose call is one pass, where that is not the model itself; it may
+    be given its inputs in a dictionary.
     """
 
-    def __init__(self, model: nn.Module, encoder: Encoder, taken: Taken, *, strict: bool = False):
+    def __init__(
+        self,
+        model: nn.Module,
+        encoder: Encoder,
+        clouds: Sequence[int],
+        taken: Callable[[Taking], None],
+        *,
+        strict: bool = False,
+        entry: nn.Module | None = None,
+    ):
         self.failures = 0
         self._strict = strict
         self._taken = taken
-        self._layers = encoder.layers
+        self._clouds = tuple(clouds)
         self._pass = threading.local()
         self._lock = threading.Lock()
         base = getattr(model, "base_model", model)
         paths = [encoder.family.layer.format(number).rstrip(".") for number in range(encoder.layers)]
         try:
-            layers = [base.get_submodule(path) for path in dict.fromkeys(paths)]
+            layers = [base.get_submodule(path) for path in paths]
         except AttributeError:
             raise BadModel(
                 f"the model has no module {paths[0]}; give the transformers model that the baseline is of."
             ) from None
-        self._handles = [
-            base.register_forward_pre_hook(self._begin, with_kwargs=True),
-            *(layer.register_forward_pre_hook(self._enter, with_kwargs=True) for layer in layers),
-            *(layer.register_forward_hook(self._leave) for layer in layers),
-            base.register_forward_hook(self._end),
-        ]
+        entry = base if entry is None else entry
+        self._handles = [entry.register_forward_pre_hook(self._begin, with_kwargs=True)]
+        if 0 in self._clouds:
+            self._handles.append(layers[0].register_forward_pre_hook(self._enter, with_kwargs=True))
+        if len(set(layers)) < len(layers):  # one module for every layer, as in ALBERT
+            self._handles.append(layers[0].register_forward_hook(self._leave_shared))
+        else:
+            self._handles += [
+                layers[cloud - 1].register_forward_hook(partial(self._leave, cloud)) for cloud in self._clouds if cloud
+            ]
+        self._handles.append(entry.register_forward_hook(self._end))
+        _forget_compiled()
 
     def close(self) -> None:
         """Take the hooks off."""
         for handle in self._handles:
             handle.remove()
+        _forget_compiled()
 
+    @torch.compiler.disable
     def _begin(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self._pass.states = []
+        self._pass.states = {}
+        self._pass.count = 0
+        if given and isinstance(given[0], Mapping):
+            named = dict(given[0])
         mask = named.get("attention_mask", given[1] if len(given) > 1 else None)
         self._pass.mask = mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
+        ids = named.get("input_ids", given[0] if given else None)
+        self._pass.ids = ids if isinstance(ids, Tensor) and ids.ndim == 2 else None
 
     def _enter(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         states = getattr(self._pass, "states", None)
-        if states is not None and not states:
-            states.append(given[0] if given else named.get("hidden_states"))
+        if states is not None:
+            states.setdefault(0, given[0] if given else named.get("hidden_states"))
 
-    def _leave(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+    def _leave(self, cloud: int, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
         states = getattr(self._pass, "states", None)
         if states is not None:
-            states.append(result[0] if isinstance(result, tuple) else result)
+            states[cloud] = result[0] if isinstance(result, tuple) else result
 
+    def _leave_shared(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+        if getattr(self._pass, "states", None) is not None:
+            self._pass.count += 1
+            if self._pass.count in self._clouds:
+                self._leave(self._pass.count, module, given, result)
+
+    @torch.compiler.disable
     def _end(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
         # None when the hooks came while this pass was under way: it is not seen, and that is no failure.
         states = getattr(self._pass, "states", None)
         if states is None:
             return
-        mask = self._pass.mask
-        self._pass.states = None
+        mask, ids = self._pass.mask, self._pass.ids
+        self._pass.states = self._pass.mask = self._pass.ids = None
+        with self.guarded():
+            if set(states) != set(self._clouds):
+                raise RuntimeError(f"{len(states)} of {len(self._clouds)} clouds were seen")
+            own = [states[cloud].detach() for cloud in self._clouds]
+            shape, device = own[0].shape[:2], own[0].device
+            # Our own in any case: the caller may change the mask before it is looked at.
+            present = torch.ones(shape, dtype=torch.bool, device=device) if mask is None else mask != 0
+            if torch.is_autocast_enabled(device.type):
+                # The model may run in lower precision; what looks at it does not.
+                with torch.autocast(device.type, enabled=False):
+                    self._taken(Taking(own, present, ids))
+            else:
+                self._taken(Taking(own, present, ids))
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Errors inside are counted and logged once, not raised, unless strict; no gradients are kept."""
         try:
-            if len(states) != self._layers + 1:
-                raise RuntimeError(f"{len(states)} states of a model with {self._layers} layers were seen")
             with torch.no_grad():
-                shape = states[0].shape[:2]
-                present = torch.ones(shape, dtype=torch.bool, device=states[0].device) if mask is None else mask.bool()
-                self._taken([state.detach() for state in states], present)
+                yield
         except Exception as error:  # fail-open: whatever goes wrong here is no reason for the model to fail
             if self._strict:
                 raise
@@ -89,3 +144,14 @@ class Tap:
                 first = self.failures == 1
             if first:
                 LOG.warning("watching failed and goes on: %s: %s", type(error).__name__, error)
+
+
+def _forget_compiled() -> None:
+    """Compiled code does not notice hooks that come or go, what is compiled anew does.
+
+    Code is shared between models of a class, so that it matters whether anything was compiled, not what.
+    """
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and dynamo.utils.counters["stats"]:
+        torch.compiler.reset()
+        dynamo.utils.counters.clear()
