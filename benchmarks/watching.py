@@ -1,4 +1,4 @@
-"""What watching costs, as a ratio to the bare model in the same run: python -m benchmarks.watching [--compiled] [--cuda]
+"""What watching costs, as a ratio to the bare model: python -m benchmarks.watching [--compiled] [--cuda]
 
 Passes come in pairs of rounds, one watched and one not, in turns; a round is as many passes as are scored together.
 """
@@ -16,72 +16,16 @@ import frostline as fl
 from frostline.encoders.capture import open_model
 from frostline.encoders.loading import load
 from frostline.monitoring.tapping import Tap
-from frostline.monitoring.watching import HOLD, HOLD_TOKENS
+from frostline.monitoring.watching import HOLD
 
 SIZES = ((1, 32), (1, 128), (16, 32), (16, 128), (32, 32))
-WORDS = [
-    "film",
-    "story",
-    "actor",
-    "scene",
-    "music",
-    "humour",
-    "plot",
-    "script",
-    "camera",
-    "director",
-    "drama",
-    "comedy",
-    "wit",
-    "heart",
-    "soul",
-    "mind",
-    "truth",
-    "work",
-    "good",
-    "bad",
-    "slow",
-    "quick",
-    "warm",
-    "cold",
-    "rich",
-    "thin",
-    "deep",
-    "flat",
-    "bright",
-    "dark",
-    "funny",
-    "sad",
-    "is",
-    "was",
-    "has",
-    "feels",
-    "seems",
-    "looks",
-    "moves",
-    "keeps",
-    "the",
-    "a",
-    "this",
-    "that",
-    "its",
-    "and",
-    "but",
-    "with",
-    "without",
-    "never",
-    "always",
-    "often",
-    "hardly",
-    "quite",
-    "very",
-]
+WORDS = "film story actor scene music plot script camera drama wit heart good bad slow warm cold is has feels the a"
 
 
 def texts(count: int, seed: int = 0) -> list[str]:
     """Something to calibrate with: what is said does not change what watching costs."""
     rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, int(rng.integers(6, 30)))) for _ in range(count)]
+    return [" ".join(rng.choice(WORDS.split(), int(rng.integers(6, 30)))) for _ in range(count)]
 
 
 def minilm() -> str:
@@ -91,13 +35,19 @@ def minilm() -> str:
     return f"{found.submodule_search_locations[0]}/model"
 
 
+def together(count: int, length: int, device: str) -> int:
+    """Passes of this size that are scored together."""
+    texts, tokens = HOLD[device]
+    return max(1, min(texts // count, tokens // (count * length)))
+
+
 def rounds(model: Any, own: fl.watch, tap: Any, batch: dict[str, torch.Tensor], pairs: int) -> np.ndarray:
     """Seconds of bare and of watched rounds."""
     count, length = batch["input_ids"].shape
-    passes = max(1, min(HOLD // count, HOLD_TOKENS // (count * length)))
     device = batch["input_ids"].device
+    passes = together(count, length, device.type)
     if device.type == "cuda":
-        passes = max(passes, 20)
+        passes *= max(1, 20 // passes)
 
     def go() -> float:
         if device.type == "cuda":
@@ -155,7 +105,7 @@ def compiled(model: Any, base: fl.baseline, level: str, size: tuple[int, int], p
     import copy
 
     bare, other = torch.compile(copy.deepcopy(model)), copy.deepcopy(model)
-    passes = max(1, min(HOLD // size[0], HOLD_TOKENS // (size[0] * size[1])))
+    passes = together(*size, "cpu")
     with torch.inference_mode(), fl.watch(other, base, profile=level) as own:
         seen = torch.compile(other)
 

@@ -18,7 +18,7 @@ CLOUDS = 4
 """Clouds of a full profile: the input, the output, and two between them."""
 STACKED = 2**18
 """Numbers in all states up to which one copy pays: each operation then runs once for all clouds."""
-SHORT = 64
+SHORT, SHORT_ON_GPU = 64, 512
 """Tokens up to which a Gram matrix is cheaper than looking at tokens one by one."""
 OF_CLOUD = {
     "resultant": "spread",
@@ -95,7 +95,8 @@ def profile(
         sums = inside @ x
     else:
         sums = torch.stack([inside @ state for state in states])
-    seen = _look_through_grams(x, mask) if mask.shape[1] <= SHORT else _look_at_tokens(x, mask)
+    short = SHORT if mask.device.type == "cpu" else SHORT_ON_GPU
+    seen = _look_through_grams(x, mask) if mask.shape[1] <= short else _look_at_tokens(x, mask)
     apart = seen.lags / (count[:, None] - torch.arange(1, LAGS + 1, device=mask.device)).clamp_min(1)
     still = _clouds(seen, apart[..., :2], mask, count)
     whole = sums.sum(2)
@@ -157,7 +158,8 @@ def _clouds(
     # The cosines to the mean direction have the resultant length for their mean.
     scatter = (along.square().sum(-1) / count - resultant.square()).clamp_min(0).sqrt()
     farthest = (along + 2 * (1 - mask)).amin(-1)
-    ends = (count[:, None] - torch.tensor([1.0, 2.0], device=mask.device)).clamp_min(0).long()
+    # Not torch.tensor([1, 2]): it would wait until a GPU has nothing left to do.
+    ends = (count[:, None] - torch.arange(1, 3, device=mask.device)).clamp_min(0).long()
     single = along.gather(-1, ends.expand(len(along), -1, -1))
     alone = torch.stack([resultant, scatter, farthest], -1)
     return torch.cat([alone, near - usual[..., None], along[..., :1], single], -1)

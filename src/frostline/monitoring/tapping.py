@@ -81,7 +81,7 @@ class Tap:
             handle.remove()
         _forget_compiled()
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _begin(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._pass.states = {}
         self._pass.count = 0
@@ -108,7 +108,7 @@ class Tap:
             if self._pass.count in self._clouds:
                 self._leave(self._pass.count, module, given, result)
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _end(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
         # None when the hooks came while this pass was under way: it is not seen, and that is no failure.
         states = getattr(self._pass, "states", None)

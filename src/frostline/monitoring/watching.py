@@ -25,9 +25,9 @@ from frostline.monitoring.tapping import LOG, Taking, Tap
 EVERY = 1000
 RECENT = 1000
 """P-values kept for looking back."""
-HOLD, HOLD_TOKENS = 64, 2048
-"""Texts, or tokens with padding, that are gathered before they are scored: one by one they would cost several times as
-much."""
+HOLD = {"cpu": (64, 2048), "cuda": (512, 16_384)}
+"""Texts, or tokens with padding, that are gathered before they are scored: starting each operation costs more than the
+operation itself when texts are few."""
 BEHIND = 8
 """Groups on a GPU that may be under way before the oldest is waited for."""
 
@@ -62,10 +62,10 @@ class Watch:
     texts     how many texts were scored; failures: how many passes could not be
     recent    the last thousand p-values
 
-    Small passes are gathered until there are ``hold`` texts (1: scored at once) or 2,048 tokens; on a GPU nothing waits
-    for results; asking for any of the above scores and counts all there is. Alarms are logged (logger "frostline").
-    ``on_alarm`` is called with the watch when one rings; ``log_only`` keeps it from being called: for trying it out
-    before acting on it. With ``tokenizer`` reasons name tokens, not only their places.
+    Small passes are gathered until there are ``hold`` texts (1: scored at once; else 64, on a GPU 512) or 2,048 tokens
+    (16,384); on a GPU nothing waits for results. Asking for any of the above scores and counts all there is. Alarms are
+    logged (logger "frostline"). ``on_alarm`` is called with the watch when one rings; ``log_only`` keeps it from being
+    called: for trying it out before acting on it. With ``tokenizer`` reasons name tokens, not only their places.
     ``entry``: the module that is called where that is not the model itself.
     """
 
@@ -77,7 +77,7 @@ class Watch:
         profile: str = "full",
         false_alarm_every: float = EVERY,
         sample_rate: float = 1.0,
-        hold: int = HOLD,
+        hold: int | None = None,
         on_alarm: "Callable[[Watch], None] | None" = None,
         log_only: bool = False,
         tokenizer: Any = None,
@@ -86,7 +86,7 @@ class Watch:
     ):
         if not 0 < sample_rate <= 1:
             raise BadParameter(f"sample_rate is {sample_rate}; it is a share of the passes, above 0 and at most 1.")
-        if not 1 <= hold <= 1024:
+        if hold is not None and not 1 <= hold <= 1024:
             raise BadParameter(f"hold is {hold}; it is a number of texts from 1 to 1024.")
         self.baseline = baseline if isinstance(baseline, Baseline) else load_baseline(baseline)
         if profile not in self.baseline.judges:
@@ -101,6 +101,7 @@ class Watch:
         self._rate, self._hold = sample_rate, hold
         self._rng = np.random.default_rng([17, seed])
         self._lock = threading.RLock()
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._held: list[Taking] = []
         self._held_texts = self._held_tokens = 0
         self._under_way: deque[_Group] = deque()
@@ -168,7 +169,8 @@ class Watch:
                 return
             self._held_texts += len(taken.present)
             self._held_tokens += taken.present.numel()
-            if self._held_texts < self._hold and self._held_tokens < HOLD_TOKENS:
+            texts, tokens = HOLD.get(taken.present.device.type, (1, 1))
+            if self._held_texts < (self._hold or texts) and self._held_tokens < tokens:
                 # The caller may change what the model returned before we look at it: a copy is ours.
                 self._held.append(Taking([state.clone() for state in taken.states], taken.present, taken.ids))
                 return
@@ -187,16 +189,30 @@ class Watch:
             held, self._held, self._held_texts, self._held_tokens = self._held, [], 0, 0
             if not held:
                 return
-            taken = _gathered(held)
-            device = taken.present.device
+            device = held[0].present.device
             judge = self._judges.get(device) or self._judges.setdefault(device, self._judge.to(device))
-            found = judge(profile_of(taken.states, taken.present, judge.detector.probes))
-            p, event = found.p, None
             if device.type == "cuda":
-                p = torch.empty(p.shape, dtype=p.dtype, pin_memory=True).copy_(p, non_blocking=True)
-                event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                event.record()
-            self._under_way.append(_Group(found, taken.ids, len(held[-1].present), p, event))
+                self._under_way.append(self._score_beside(judge, held))
+                return
+            taken = _gathered(held)
+            found = judge(profile_of(taken.states, taken.present, judge.detector.probes))
+            self._under_way.append(_Group(found, taken.ids, len(held[-1].present), found.p, None))
+
+    def _score_beside(self, judge: Judge, held: list[Taking]) -> _Group:
+        """On a stream of its own, beside the model's next pass; nothing waits for it."""
+        device = held[0].present.device
+        stream = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for one in held:
+                for tensor in (*one.states, one.present, *(() if one.ids is None else (one.ids,))):
+                    tensor.record_stream(stream)
+            taken = _gathered(held)
+            found = judge(profile_of(taken.states, taken.present, judge.detector.probes))
+            p = torch.empty(found.p.shape, dtype=found.p.dtype, pin_memory=True).copy_(found.p, non_blocking=True)
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record(stream)
+        return _Group(found, taken.ids, len(held[-1].present), p, event)
 
     def _settle(self, *, wait: bool = False) -> None:
         """Count what has come, in order; then say so if the alarm rang."""

@@ -17,7 +17,7 @@ def wrap(thing: Any, baseline: Baseline | str | Path, **settings: Any) -> Watch:
     """
     model, entry = getattr(thing, "model", None), None
     if isinstance(thing, nn.Sequential) and len(thing):
-        # A SentenceTransformer: the encoder, then pooling. It may call the model's forward, past the hooks on the model.
+        # A SentenceTransformer: the encoder, then pooling. It may call the model's forward, past hooks on the model.
         entry = thing[0]
         model = getattr(entry, "auto_model", None)
     if not isinstance(model, nn.Module):
@@ -25,4 +25,5 @@ def wrap(thing: Any, baseline: Baseline | str | Path, **settings: Any) -> Watch:
             f"{type(thing).__name__} is neither a SentenceTransformer nor a transformers pipeline; "
             "use frostline.watch with the transformers model itself."
         )
-    return Watch(model, baseline, **({"tokenizer": getattr(thing, "tokenizer", None), "entry": entry} | settings))
+    given: dict[str, Any] = {"tokenizer": getattr(thing, "tokenizer", None), "entry": entry} | settings
+    return Watch(model, baseline, **given)
