@@ -19,7 +19,7 @@ from rich.table import Table
 from scipy.integrate import solve_ivp
 
 import frostline as fl
-from benchmarks import audits
+from benchmarks import audits, watching
 from frostline.transport.atoms import two_atoms as sorted_atoms
 from frostline.transport.exact import exact
 
@@ -205,6 +205,9 @@ def run_all() -> list[dict[str, Any]]:
         lambda: audits.with_text(1),
         lambda: audits.with_text(4),
         audits.comparison,
+        lambda: watching.in_bench((16, 32)),
+        lambda: watching.in_bench((16, 128)),
+        lambda: watching.in_bench((1, 32)),
     ]
     return [row for plan in plans if (row := plan()) is not None]
 

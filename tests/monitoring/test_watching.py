@@ -227,8 +227,10 @@ def test_compiled_models_are_watched_whichever_came_first(base, live, folder):
             assert torch.equal(compiled(**one).last_hidden_state, bare)
             assert seen.failures == 0 and np.allclose(seen.last.p_values, expected, atol=0.011)
         assert torch.equal(compiled(**one).last_hidden_state, bare) and seen.texts == 20
-        model = copy.deepcopy(live[0])
+        # Another model of the class, compiled while the first is in use: code is shared, hooks are not.
+        model, other = copy.deepcopy(live[0]), copy.deepcopy(live[0])
         with watch(model, base) as seen:
+            torch.compile(other, backend="eager")(**one)
             compiled = torch.compile(model, backend="eager")
             assert torch.equal(compiled(**one).last_hidden_state, bare)
             assert seen.failures == 0 and np.allclose(seen.last.p_values, expected, atol=0.011)

@@ -147,11 +147,14 @@ class Tap:
 
 
 def _forget_compiled() -> None:
-    """Compiled code does not notice hooks that come or go, what is compiled anew does.
+    """Compiled code does not notice hooks that come or go, unless it is told to and compiled anew.
 
-    Code is shared between models of a class, so that it matters whether anything was compiled, not what.
+    It is shared between models of a class, so that it matters whether anything was compiled, not what.
     """
     dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is not None and dynamo.utils.counters["stats"]:
+    if dynamo is None:
+        return
+    dynamo.config.skip_nnmodule_hook_guards = False
+    if dynamo.utils.counters["stats"]:
         torch.compiler.reset()
         dynamo.utils.counters.clear()

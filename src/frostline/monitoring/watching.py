@@ -248,15 +248,17 @@ def _gathered(held: list[Taking]) -> Taking:
     if len(held) == 1:
         return held[0]
     longest = max(one.present.shape[1] for one in held)
-    states = [
-        torch.cat([pad(one.states[cloud], (0, 0, 0, longest - one.present.shape[1])) for one in held])
-        for cloud in range(len(held[0].states))
-    ]
-    present = torch.cat([pad(one.present, (0, longest - one.present.shape[1])) for one in held])
-    ids = None
-    if all(one.ids is not None for one in held):
-        ids = torch.cat([pad(one.ids, (0, longest - one.present.shape[1])) for one in held])  # type: ignore[arg-type]
-    return Taking(states, present, ids)
+
+    def longer(x: Tensor) -> Tensor:
+        more = longest - x.shape[1]
+        return pad(x, (0, 0) * (x.ndim - 2) + (0, more)) if more else x
+
+    known = [one.ids for one in held if one.ids is not None]
+    return Taking(
+        [torch.cat([longer(one.states[cloud]) for one in held]) for cloud in range(len(held[0].states))],
+        torch.cat([longer(one.present) for one in held]),
+        torch.cat([longer(ids) for ids in known]) if len(known) == len(held) else None,
+    )
 
 
 watch = Watch
