@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -123,6 +124,20 @@ def test_models_of_other_families_can_be_watched(tmp_path):
         made = tiny.save(tiny.model(family, spread=0.1), tmp_path / family)
         found = fl.baseline(made, texts=sentences(520, seed=2))
         assert np.isfinite(found.score(made, texts=fresh(5)).scores).all()
+
+
+def test_a_file_whose_parts_do_not_fit_is_refused(base, tmp_path):
+    """Whole and with the right checksum, but not what this version writes."""
+    full = base.judges["full"]
+    wrong = {
+        "codes has shape": replace(full, detector=replace(full.detector, codes=full.detector.codes[:, :-1])),
+        "clouds": replace(full, clouds=(0, 7)),
+        "centre has shape": replace(full, detector=replace(full.detector, centre=torch.zeros(3))),
+    }
+    for words, judge in wrong.items():
+        path = replace(base, judges={**base.judges, "full": judge}).save(tmp_path / "wrong.frost")
+        with pytest.raises(fl.errors.BadBaseline, match=words):
+            load_baseline(path)
 
 
 def test_the_order_of_the_texts_does_not_matter(base, folder):

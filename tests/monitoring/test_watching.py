@@ -267,3 +267,57 @@ def test_memory_stays_flat(base, live):
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
         assert seen.texts == 200_000 and seen.failures == 0
+
+
+def test_padding_on_the_left_changes_nothing(base, live):
+    model, tokenizer = live
+    texts = fresh(12)
+    left = copy.deepcopy(tokenizer)
+    left.padding_side = "left"
+    one = batch(left, texts)
+    # Places are counted from the first token, as models with padding on the left are told to do.
+    one["position_ids"] = (one["attention_mask"].cumsum(1) - 1).clamp_min(0)
+    with watch(model, base) as seen, torch.inference_mode():
+        model(**batch(tokenizer, texts))
+        right = seen.last
+        model(**one)
+        assert np.allclose(seen.last.scores, right.scores, atol=1e-3)
+
+
+def test_odd_passes(base, live):
+    """No mask, a text without tokens, a mask that is none, a forward that fails: never an error of ours."""
+    model, tokenizer = live
+    one = batch(tokenizer, fresh(3))
+    with watch(model, base) as seen, torch.inference_mode():
+        model(one["input_ids"])
+        assert seen.texts == 3
+        model(one["input_ids"], torch.zeros_like(one["attention_mask"]))
+        assert seen.texts == 6 and np.isfinite(seen.last.scores).all() and seen.failures == 0
+        model(one["input_ids"], torch.ones(3, 1, *2 * one["input_ids"].shape[1:]))
+        assert seen.texts == 6 and seen.failures == 1
+        with pytest.raises(IndexError):
+            model(one["input_ids"] + 10_000)
+        model(**one)
+        assert seen.texts == 9
+
+
+def test_a_copy_of_a_watched_model_is_not_watched(base, live):
+    model, tokenizer = live
+    with watch(model, base) as seen, torch.inference_mode():
+        other = copy.deepcopy(model)
+        other(**batch(tokenizer, fresh(2)))
+        assert seen.texts == 0
+
+
+def test_a_callback_may_ask_and_may_close(base, live):
+    model, tokenizer = live
+    asked = []
+
+    def act(own):
+        asked.append(own.last.p_values.min())
+        own.close()
+
+    with watch(model, base, on_alarm=act, hold=1) as seen, torch.inference_mode():
+        model(**batch(tokenizer, noise(32)))
+        model(**batch(tokenizer, noise(32)))
+    assert len(asked) == 1 and seen.texts == 32 and seen.failures == 0

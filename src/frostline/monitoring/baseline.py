@@ -14,7 +14,7 @@ from torch import nn
 from frostline import __version__
 from frostline.encoders.capture import Model, batches, open_model, open_tokenizer, plain_copy, tokenize
 from frostline.encoders.loading import Encoder, load, need
-from frostline.errors import BadBaseline, BadText
+from frostline.errors import BadBaseline, BadParameter, BadText
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruptions import LOCAL, corrupted, corruptions
 from frostline.monitoring.detector import Detector, Features
@@ -73,6 +73,8 @@ class Baseline:
         tokenized = tokenize(encoder, words, texts, most=LONGEST)
         if tokenized.empty:
             raise BadText(f"{tokenized.empty} of {len(texts)} texts are empty; there is nothing to score in them.")
+        if level not in self.judges:
+            raise BadParameter(f"level is {level!r}; it is one of {', '.join(self.judges)}.")
         judge = self.judges[level]
         found: list[Scores] = []
 

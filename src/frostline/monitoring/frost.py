@@ -13,11 +13,12 @@ from safetensors.torch import save as as_bytes
 from torch import Tensor
 
 from frostline.errors import BadBaseline
-from frostline.monitoring.baseline import VERSION, Baseline
+from frostline.monitoring.baseline import LEVELS, VERSION, Baseline
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.detector import Detector, Standards
+from frostline.monitoring.detector import PARTS, TABLE, Detector, Standards
 from frostline.monitoring.directions import Directions
 from frostline.monitoring.judging import Judge
+from frostline.monitoring.profiles import clouds_of, names
 from frostline.monitoring.words import Probes
 from frostline.store import write_atomically
 
@@ -75,7 +76,8 @@ def load_baseline(path: str | Path) -> Baseline:
         raise BadBaseline(f"{path} is damaged: its contents do not match its checksum; copy it again.")
     try:
         told = about.pop("judges")
-        judges = {level: _judge(tensors, level, own) for level, own in told.items()}
+        _, layers, dimension = about["shape"]
+        judges = {level: _judge(tensors, level, told[level], int(layers), int(dimension)) for level in LEVELS}
         texts = json.loads(tensors["texts"].numpy().tobytes()) if "texts" in tensors else []
         return Baseline(judges, about, tuple(texts))
     except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
@@ -109,7 +111,10 @@ def _tensors(judge: Judge) -> dict[str, Tensor]:
     }
 
 
-def _judge(tensors: Mapping[str, Tensor], level: str, told: Mapping[str, Any]) -> Judge:
+def _judge(tensors: Mapping[str, Tensor], level: str, told: Mapping[str, Any], layers: int, dimension: int) -> Judge:
+    clouds = clouds_of(layers, level)
+    if list(clouds) != told["clouds"]:
+        raise ValueError(f"it looks at clouds {told['clouds']} of {layers} layers")
     own = {name.removeprefix(f"{level}."): tensor for name, tensor in tensors.items() if name.startswith(f"{level}.")}
     detector = Detector(
         Directions(tuple(told["kinds"]), own["directions.weights"], own["directions.offsets"]),
@@ -121,8 +126,21 @@ def _judge(tensors: Mapping[str, Tensor], level: str, told: Mapping[str, Any]) -
         Standards(own["standards.kinds"]),
         Standards(own["standards.parts"]),
     )
-    return Judge(
-        tuple(int(cloud) for cloud in told["clouds"]),
-        detector,
-        Conformal(own["calibration.table"], own["calibration.edges"]),
-    )
+    numbers, kinds = len(names(clouds)), len(told["kinds"]) + len(told["probes"])
+    expected = {
+        "directions.weights": (len(told["kinds"]), len(clouds) * dimension + numbers),
+        "directions.offsets": (len(told["kinds"]),),
+        "probes.weights": (len(clouds), len(told["probes"]), dimension),
+        "probes.offsets": (len(told["probes"]),),
+        "codes": (len(own["codes"]), min(2, len(clouds)) * dimension),
+        "centre": (numbers,),
+        "whitening": (numbers, numbers),
+        "cosines": (len(clouds),),
+        "standards.kinds": (kinds, len(TABLE)),
+        "standards.parts": (len(PARTS), len(TABLE)),
+        "calibration.table": (len(own["calibration.edges"]) + 1, own["calibration.table"].shape[1]),
+    }
+    for name, shape in expected.items():
+        if own[name].shape != shape or not own[name].numel() or own[name].dtype != torch.float32:
+            raise ValueError(f"{level}.{name} has shape {tuple(own[name].shape)}, not {shape}")
+    return Judge(clouds, detector, Conformal(own["calibration.table"], own["calibration.edges"]))

@@ -133,9 +133,8 @@ class Judged:
     def _words(self, row: int, spell: Spell | None) -> tuple[str, tuple[int, ...]]:
         probes = self.judge.detector.probes.kinds
         most = int(self.parts.kinds[row, -len(probes) :].argmax())
-        count = round(float(self.profile.numbers[row, 0].exp()))
-        odds = self.profile.tokens[row, most, :count]
-        top = sorted(odds.topk(min(WORDS, count)).indices.tolist(), key=lambda place: -float(odds[place]))
+        odds = self.profile.tokens[row, most]
+        top = odds.topk(min(WORDS, len(odds))).indices.tolist()
         # The strangest token is named in any case, others when they are more likely changed than not.
         places = tuple(place for place in top if place == top[0] or odds[place] > 0)
         named = [str(place) if spell is None else repr(spell(row, place)) for place in places]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from frostline.monitoring.words import Probes, States
@@ -86,8 +86,10 @@ def profile(
     if any(state.dtype in (torch.float16, torch.bfloat16) for state in states):
         states = [state.float() for state in states]
     mask = present.to(states[0].dtype)
-    count = mask.sum(1)
-    inside = _inside(mask, count)
+    count = mask.sum(1).clamp_min(1)
+    # Where the text begins: padding may be on the left.
+    start = mask.argmax(1, keepdim=True)
+    inside = _inside(mask, start, count)
     x: States = states
     if states[0].numel() * len(states) <= STACKED:
         # So small that starting an operation costs more than the operation: one copy, and each runs once.
@@ -98,16 +100,17 @@ def profile(
     short = SHORT if mask.device.type == "cpu" else SHORT_ON_GPU
     seen = _look_through_grams(x, mask) if mask.shape[1] <= short else _look_at_tokens(x, mask)
     apart = seen.lags / (count[:, None] - torch.arange(1, LAGS + 1, device=mask.device)).clamp_min(1)
-    still = _clouds(seen, apart[..., :2], mask, count)
+    still = _clouds(seen, apart[..., :2], mask, start, count)
     whole = sums.sum(2)
-    tokens = mask.new_zeros(len(mask), 0, mask.shape[1]) if probes is None else probes(x)
-    share = mask / count[:, None]
+    tokens = mask.new_zeros(len(mask), 0, mask.shape[1])
+    if probes is not None:
+        tokens = probes(x).masked_fill(mask[:, None] == 0, -torch.inf)
     return Profile(
         (whole / count[:, None]).transpose(0, 1).flatten(1),
         torch.cat([count.log()[:, None], apart[0].amax(-1, keepdim=True), still.transpose(0, 1).flatten(1)], 1),
         _passages(sums[-2:], whole[-2:]),
         # Log-odds are bounded: their exponentials are finite.
-        (tokens.exp() @ share[..., None])[..., 0].log(),
+        (tokens.exp().sum(-1) / count[:, None]).log(),
         tokens,
     )
 
@@ -148,7 +151,11 @@ def _look_at_tokens(states: States, mask: Tensor) -> _Look:
 
 
 def _clouds(
-    seen: _Look, near: Float[Tensor, "c b 2"], mask: Float[Tensor, "b n"], count: Float[Tensor, " b"]
+    seen: _Look,
+    near: Float[Tensor, "c b 2"],
+    mask: Float[Tensor, "b n"],
+    start: Int[Tensor, "b 1"],
+    count: Float[Tensor, " b"],
 ) -> Float[Tensor, "c b k"]:
     total = seen.rows.sum(-1).clamp_min(0)
     lengths = total.sqrt()
@@ -158,16 +165,19 @@ def _clouds(
     # The cosines to the mean direction have the resultant length for their mean.
     scatter = (along.square().sum(-1) / count - resultant.square()).clamp_min(0).sqrt()
     farthest = (along + 2 * (1 - mask)).amin(-1)
-    # Not torch.tensor([1, 2]): it would wait until a GPU has nothing left to do.
-    ends = (count[:, None] - torch.arange(1, 3, device=mask.device)).clamp_min(0).long()
+    # The first token, the last, and the one before it. (torch.tensor([1, 2]) would wait for a GPU to finish.)
+    back = (count[:, None] - torch.arange(1, 3, device=mask.device)).clamp_min(0).long()
+    ends = torch.cat([start, start + back], 1)
     single = along.gather(-1, ends.expand(len(along), -1, -1))
     alone = torch.stack([resultant, scatter, farthest], -1)
-    return torch.cat([alone, near - usual[..., None], along[..., :1], single], -1)
+    return torch.cat([alone, near - usual[..., None], single], -1)
 
 
-def _inside(mask: Float[Tensor, "b n"], count: Float[Tensor, " b"]) -> Float[Tensor, "b 4 n"]:
+def _inside(
+    mask: Float[Tensor, "b n"], start: Int[Tensor, "b 1"], count: Float[Tensor, " b"]
+) -> Float[Tensor, "b 4 n"]:
     """Which tokens are in which passage."""
-    place = torch.arange(mask.shape[1], device=mask.device)
+    place = torch.arange(mask.shape[1], device=mask.device) - start
     number = (place * PASSAGES / count[:, None]).floor()
     return (number[:, None] == torch.arange(PASSAGES, device=mask.device)[:, None]) * mask[:, None]
 

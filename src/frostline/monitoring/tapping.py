@@ -49,6 +49,7 @@ class Tap:
         entry: nn.Module | None = None,
     ):
         self.failures = 0
+        self._closed = False
         self._strict = strict
         self._taken = taken
         self._clouds = tuple(clouds)
@@ -75,20 +76,26 @@ class Tap:
         self._handles.append(entry.register_forward_hook(self._end))
         _forget_compiled()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy of a watched model is not watched: its hooks belong to nobody and do nothing.
+        return (_closed, ())
+
     def close(self) -> None:
         """Take the hooks off."""
         for handle in self._handles:
             handle.remove()
+        self._closed = True
         _forget_compiled()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _begin(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._closed:
+            return
         self._pass.states = {}
         self._pass.count = 0
         if given and isinstance(given[0], Mapping):
             named = dict(given[0])
-        mask = named.get("attention_mask", given[1] if len(given) > 1 else None)
-        self._pass.mask = mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
+        self._pass.mask = named.get("attention_mask", given[1] if len(given) > 1 else None)
         ids = named.get("input_ids", given[0] if given else None)
         self._pass.ids = ids if isinstance(ids, Tensor) and ids.ndim == 2 else None
 
@@ -121,6 +128,8 @@ class Tap:
                 raise RuntimeError(f"{len(states)} of {len(self._clouds)} clouds were seen")
             own = [states[cloud].detach() for cloud in self._clouds]
             shape, device = own[0].shape[:2], own[0].device
+            if mask is not None and mask.shape != shape:
+                raise RuntimeError(f"an attention mask of shape {tuple(mask.shape)} for tokens {tuple(shape)}")
             # Our own in any case: the caller may change the mask before it is looked at.
             present = torch.ones(shape, dtype=torch.bool, device=device) if mask is None else mask != 0
             if torch.is_autocast_enabled(device.type):
@@ -144,6 +153,12 @@ class Tap:
                 first = self.failures == 1
             if first:
                 LOG.warning("watching failed and goes on: %s: %s", type(error).__name__, error)
+
+
+def _closed() -> Tap:
+    tap = object.__new__(Tap)
+    tap._closed, tap._pass = True, threading.local()
+    return tap
 
 
 def _forget_compiled() -> None:

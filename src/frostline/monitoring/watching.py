@@ -164,6 +164,8 @@ class Watch:
         self.close()
 
     def _take(self, taken: Taking) -> None:
+        if not len(taken.present):
+            return
         with self._lock:
             if self._rate < 1 and self._rng.random() >= self._rate:
                 return
