@@ -132,7 +132,6 @@ def test_a_file_whose_parts_do_not_fit_is_refused(base, tmp_path):
     wrong = {
         "codes has shape": replace(full, detector=replace(full.detector, codes=full.detector.codes[:, :-1])),
         "clouds": replace(full, clouds=(0, 7)),
-        "centre has shape": replace(full, detector=replace(full.detector, centre=torch.zeros(3))),
     }
     for words, judge in wrong.items():
         path = replace(base, judges={**base.judges, "full": judge}).save(tmp_path / "wrong.frost")
