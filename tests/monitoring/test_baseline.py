@@ -60,6 +60,8 @@ def test_a_model_in_training_gives_the_same_scores(base, live, folder):
         (["the same text"] * 1000, "1 different texts of 1000"),
         (sentences(100, seed=0), "at least 500"),
         ("one string", "give a list"),
+        (["fine", "half \ud800 a character"], "text 1 holds half a character"),
+        ((text for text in ["one", "two"]), "2 different texts"),
     ],
 )
 def test_texts_that_are_no_reference(folder, texts, words):
@@ -199,5 +201,7 @@ def test_texts_that_are_hard_to_read(base, folder):
     """Ten megabytes, one token, other scripts: a score; none at all: a sentence."""
     found = base.score(folder, texts=["ice " * 2_500_000, "ice", "水冰", "\u200b ice"])
     assert np.isfinite(found.scores).all() and (found.p_values > 0).all()
-    with pytest.raises(fl.errors.BadText, match="empty"):
+    with pytest.raises(fl.errors.BadText, match="text 1 first"):
         base.score(folder, texts=["ice", "  "])
+    with pytest.raises(fl.errors.BadText, match="give a list"):
+        base.score(folder, texts="ice")

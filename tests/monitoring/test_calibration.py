@@ -77,3 +77,13 @@ def test_the_alarm_starts_again_after_ringing():
 def test_alarms_that_cannot_be(every):
     with pytest.raises(fl.errors.BadParameter, match="one false alarm per"):
         Alarm.once_in(every)
+
+
+def test_groups_are_large_enough_to_say_something():
+    """Lengths that tie leave fewer groups, none of them too small for p-values of 1 %."""
+    rng = np.random.default_rng(0)
+    lengths = np.where(rng.random(220) < 0.3, rng.uniform(1, 2, 220), 2.5)
+    fitted = Conformal.fit(rng.standard_normal(220), lengths)
+    assert int(fitted.counts.min()) >= 100 and fitted.smallest <= 0.01
+    spread = Conformal.fit(rng.standard_normal(900), rng.uniform(1, 5, 900))
+    assert len(spread.counts) == 4 and fitted.smallest == 1 / (1 + int(fitted.counts.min()))

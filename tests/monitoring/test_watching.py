@@ -321,3 +321,31 @@ def test_a_callback_may_ask_and_may_close(base, live):
         model(**batch(tokenizer, noise(32)))
         model(**batch(tokenizer, noise(32)))
     assert len(asked) == 1 and seen.texts == 32 and seen.failures == 0
+
+
+def test_our_own_passes_are_no_traffic(base, live):
+    """Scoring with a watched model, or calibrating anew, does not ring its alarm."""
+    model, tokenizer = live
+    with watch(model, base) as seen:
+        base.score(model, tokenizer, noise(40))
+        assert seen.texts == 0 and seen.alarms == 0
+
+
+def test_passes_of_any_precision_are_scored_together(base, live):
+    model, tokenizer = copy.deepcopy(live[0]), live[1]
+    one = batch(tokenizer, fresh(4))
+    with watch(model, base, tokenizer=tokenizer) as seen, torch.inference_mode():
+        for kind in (torch.float32, torch.float64, torch.bfloat16, torch.float32):
+            model.to(kind)(**one)
+        assert seen.texts == 16 and seen.failures == 0
+        assert np.allclose(seen.recent[:4], seen.recent[4:8])
+        assert np.allclose(seen.recent[8:12], seen.recent[12:], atol=0.1)
+
+
+def test_every_pass_that_is_lost_is_counted(base, live, monkeypatch):
+    model, tokenizer = live
+    monkeypatch.setattr(Judge, "__call__", lambda self, texts: 1 / 0)
+    with watch(model, base) as seen, torch.inference_mode():
+        for _ in range(5):
+            model(**batch(tokenizer, fresh(2)))
+        assert seen.texts == 0 and seen.failures == 5

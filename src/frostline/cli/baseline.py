@@ -45,11 +45,10 @@ def baseline(
             raise BadParameter("give --text FILE with normal texts, one per line, or --merge FILE twice or more.")
         if out.is_dir() or not out.absolute().parent.is_dir():
             raise BadParameter(f"--out {out} cannot be written; give a file in a folder that is there.")
-        shards = [load_baseline(path) for path in merge or ()]
         texts = some(read_texts(text), max_texts) if text is not None else []
         with shares("learning", shown=not quiet) as report:
-            if shards:
-                found = pool(model, shards, seed=seed, report=report)
+            if merge:
+                found = pool(model, merge, seed=seed, report=report)
             else:
                 found = learn(model, texts=texts, keep_texts=keep_texts, seed=seed, report=report)
         found.save(out)

@@ -2,11 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frostline.cli import options
+
+if TYPE_CHECKING:
+    from frostline.monitoring.judging import Scores
+
+SHOWN = 10
+"""Strange texts that are printed."""
 
 
 def score(
@@ -38,34 +44,41 @@ def score(
         found = base.score(model, texts=texts, level="light" if light else "full", report=report)
     levels, rang = alarm.after(0.0, found.p_values)
     strange = [number for number, p in enumerate(found.p_values) if p <= alpha]
-    if json:
-        rows = [
-            {
-                "text": number,
-                "score": float(found.scores[number]),
-                "p_value": float(found.p_values[number]),
-                "parts": {name: float(values[number]) for name, values in found.parts.items()},
-                "resultant": {"observed": found.observed[number].tolist(), "expected": found.expected[number].tolist()},
-                "reasons": [asdict(reason) for reason in found.reasons[number]],
-            }
-            for number in range(len(texts))
-        ]
-        clouds = list(base.judges["light" if light else "full"].clouds)
-        facts = {"texts": rows, "strange": strange, "alarm": list(rang), "level": float(levels[-1]), "clouds": clouds}
-        options.print_json(facts)
-    else:
-        expected = alpha * len(texts)
-        options.say(
-            f"{len(strange)} of {len(texts)} texts have p ≤ {alpha:g} (about {expected:.3g} of them would by chance); "
-            + (f"the alarm rings, first at text {rang[0]}." if rang else "the alarm does not ring."),
-            hang=0,
-        )
-        for number in sorted(strange, key=lambda one: -found.scores[one])[:10]:
-            begin = texts[number] if len(texts[number]) <= 60 else texts[number][:57] + "…"
-            options.say(f"STRANGE text {number}, p = {found.p_values[number]:.2g}: {begin!r}", hang=8)
-            for reason in found.reasons[number]:
-                options.say(f"        {reason}", hang=10)
-        if len(strange) > 10:
-            options.say(f"        and {len(strange) - 10} more; --json has all.")
-    if check and rang:
-        raise typer.Exit(1)
+    try:
+        if json:
+            clouds = list(base.judges["light" if light else "full"].clouds)
+            facts = {"strange": strange, "alarm": list(rang), "level": float(levels[-1]), "clouds": clouds}
+            options.print_json({"texts": [_facts(found, number) for number in range(len(texts))]} | facts)
+        else:
+            expected = alpha * len(texts)
+            options.say(
+                f"{len(strange)} of {len(texts)} texts have p ≤ {alpha:g} (about {expected:.3g} would by chance); "
+                + (f"the alarm rings, first at text {rang[0]}." if rang else "the alarm does not ring."),
+                hang=0,
+            )
+            _say(found, texts, strange)
+    finally:
+        # The answer stands even if nobody reads what is printed (… | head).
+        if check and rang:
+            raise typer.Exit(1)
+
+
+def _facts(found: "Scores", number: int) -> dict[str, Any]:
+    return {
+        "text": number,
+        "score": float(found.scores[number]),
+        "p_value": float(found.p_values[number]),
+        "parts": {name: float(values[number]) for name, values in found.parts.items()},
+        "resultant": {"observed": found.observed[number].tolist(), "expected": found.expected[number].tolist()},
+        "reasons": [asdict(reason) for reason in found.reasons[number]],
+    }
+
+
+def _say(found: "Scores", texts: list[str], strange: list[int]) -> None:
+    for number in sorted(strange, key=lambda one: -found.scores[one])[:SHOWN]:
+        begin = texts[number] if len(texts[number]) <= 60 else texts[number][:57] + "…"
+        options.say(f"STRANGE text {number}, p = {found.p_values[number]:.2g}: {begin!r}", hang=8)
+        for reason in found.reasons[number]:
+            options.say(f"        {reason}", hang=10)
+    if len(strange) > SHOWN:
+        options.say(f"        and {len(strange) - SHOWN} more; --json has all.")

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from frostline.monitoring.detector import Detector, Features
 from frostline.monitoring.judging import Judge, Scores
 from frostline.monitoring.profiles import clouds_of, profile
 from frostline.monitoring.reading import read
-from frostline.monitoring.tapping import Taking, Tap
+from frostline.monitoring.tapping import Taking, Tap, our_own_passes
 from frostline.monitoring.words import Probes, changed_tokens, learn_probe
 
 VERSION = 2
@@ -62,17 +62,19 @@ class Baseline:
         self,
         model: "nn.Module | str | Path",
         tokenizer: Any = None,
-        texts: Sequence[str] = (),
+        texts: Iterable[str] = (),
         *,
         level: str = "full",
         report: Report | None = None,
     ) -> Scores:
         """Score texts with the model the baseline is of."""
+        texts = _listed(texts)
         encoder, live, words = opened(model, tokenizer)
         self.check(encoder, words)
+        empty = [number for number, fine in enumerate(_have_tokens(texts, words)) if not fine]
+        if empty:
+            raise BadText(f"{len(empty)} of {len(texts)} texts are empty, text {empty[0]} first: they have no token.")
         tokenized = tokenize(encoder, words, texts, most=LONGEST)
-        if tokenized.empty:
-            raise BadText(f"{tokenized.empty} of {len(texts)} texts are empty; there is nothing to score in them.")
         if level not in self.judges:
             raise BadParameter(f"level is {level!r}; it is one of {', '.join(self.judges)}.")
         judge = self.judges[level]
@@ -89,7 +91,7 @@ class Baseline:
         order: list[int] = []
         tap = Tap(live, encoder, judge.clouds, take, strict=True)
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), our_own_passes():
                 for batch in batches(tokenized):
                     live(**batch.inputs)
                     order += batch.numbers
@@ -115,7 +117,7 @@ class Baseline:
 def baseline(
     model: "nn.Module | str | Path",
     tokenizer: Any = None,
-    texts: Sequence[str] = (),
+    texts: Iterable[str] = (),
     *,
     keep_texts: bool = False,
     seed: int = 0,
@@ -125,8 +127,7 @@ def baseline(
 
     ``keep_texts``: the file will hold the texts themselves, so that it can be merged with others.
     """
-    if isinstance(texts, str):
-        raise BadText("texts is one string; give a list of texts.")
+    texts = _listed(texts)
     encoder, live, words = opened(model, tokenizer)
     chosen = _chosen(texts, words, seed)
     share = round(LEARNED * len(chosen))
@@ -152,7 +153,7 @@ def baseline(
 
 def merge(
     model: "nn.Module | str | Path",
-    baselines: Sequence[Baseline],
+    baselines: "Sequence[Baseline | str | Path]",
     tokenizer: Any = None,
     *,
     seed: int = 0,
@@ -161,14 +162,20 @@ def merge(
     """One baseline from several that kept their texts: the same as a baseline of all their texts."""
     if len(baselines) < 2:
         raise BadBaseline(f"{len(baselines)} baselines were given; merging takes two or more.")
+    from frostline.monitoring.frost import load_baseline
+
     encoder, live, words = opened(model, tokenizer)
-    for number, one in enumerate(baselines):
+    pooled: list[str] = []
+    for number, given in enumerate(baselines):
+        one = given if isinstance(given, Baseline) else load_baseline(given)
         if not one.texts:
-            raise BadBaseline(f"baseline {number} did not keep its texts; make it anew with keep_texts (--keep-texts).")
+            name = f"baseline {number + 1}" if isinstance(given, Baseline) else str(given)
+            raise BadBaseline(f"{name} did not keep its texts; make it anew with keep_texts (--keep-texts).")
         one.check(encoder, words)
-    pooled = [text for one in baselines for text in one.texts]
-    given = live if isinstance(model, nn.Module) else model
-    return baseline(given, words, pooled, keep_texts=True, seed=seed, report=report)
+        pooled += one.texts
+    return baseline(
+        live if isinstance(model, nn.Module) else model, words, pooled, keep_texts=True, seed=seed, report=report
+    )
 
 
 class Learning:
@@ -275,18 +282,28 @@ def opened(model: "nn.Module | str | Path", tokenizer: Any) -> tuple[Encoder, Mo
 
 def _chosen(texts: Sequence[str], tokenizer: Any, seed: int) -> list[str]:
     """Different texts that have tokens, in random order, no more than are needed."""
-    if any(not isinstance(text, str) for text in texts):
-        raise BadText("texts must be strings.")
     different = sorted({text for text in texts if text.strip()})
     fine = _have_tokens(different, tokenizer)
     different = [text for text, has in zip(different, fine, strict=True) if has]
     if len(different) < FEWEST:
         raise BadText(
             f"{len(different)} different texts of {len(texts)} given; a baseline needs at least {FEWEST} (better "
-            "a few thousand: p-values go down to five over their number)."
+            "a few thousand: the more there are, the smaller p-values can get)."
         )
     order = np.random.default_rng([16, seed]).permutation(len(different))[:MOST]
     return [different[number] for number in order]
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise BadText(f"texts is a {type(texts).__name__}; give a list of texts.")
+    found = list(texts)
+    for number, text in enumerate(found):
+        if not isinstance(text, str):
+            raise BadText(f"texts must be strings; text {number} is a {type(text).__name__}.")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise BadText(f"text {number} holds half a character (a lone surrogate), which no tokenizer reads.")
+    return [str(text) for text in found]
 
 
 def _have_tokens(texts: Sequence[str], tokenizer: Any) -> list[bool]:

@@ -39,13 +39,12 @@ class Conformal:
 
     @classmethod
     def fit(cls, scores: Float[np.ndarray, " n"], lengths: Float[np.ndarray, " n"]) -> "Conformal":
-        bins = int(np.clip(len(scores) // FEWEST_IN_BIN, 1, BINS))
-        edges = np.unique(np.quantile(lengths, np.arange(1, bins) / bins))
-        group = np.searchsorted(edges, lengths, side="right")
-        # Edges that tie may leave groups too small to say anything: the text then joins the next one.
-        sizes = np.bincount(group, minlength=len(edges) + 1)
-        if (sizes < min(FEWEST_IN_BIN // 2, len(scores))).any():
-            edges, group = np.zeros(0), np.zeros(len(scores), dtype=int)
+        # As many groups as may be; lengths that tie can leave one of them too small to say anything.
+        for bins in range(BINS, 0, -1):
+            edges = np.unique(np.quantile(lengths, np.arange(1, bins) / bins))
+            group = np.searchsorted(edges, lengths, side="right")
+            if np.bincount(group, minlength=len(edges) + 1).min() >= FEWEST_IN_BIN:
+                break
         rows = [torch.from_numpy(np.sort(scores[group == one])).float() for one in range(len(edges) + 1)]
         table = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=torch.inf)
         return cls(table, torch.from_numpy(edges).float())
@@ -56,8 +55,8 @@ class Conformal:
 
     @property
     def smallest(self) -> float:
-        """The smallest p-value there is."""
-        return 1 / (1 + int(self.counts.max()))
+        """What p-values of every group reach down to."""
+        return 1 / (1 + int(self.counts.min()))
 
     def p_values(self, scores: Float[Tensor, " n"], lengths: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """(1 + calibration scores at least as large) / (1 + their number); what is no number is larger than all."""

@@ -65,13 +65,17 @@ def load_baseline(path: str | Path) -> Baseline:
         raise BadBaseline(f"{path} is a safetensors file, but not a baseline of frostline.")
     try:
         about = json.loads(header)
-        version = int(about["version"])
+        version = about["version"]
+        if not isinstance(version, int):
+            raise TypeError
     except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError):
         raise BadBaseline(f"{path} has a header that cannot be read; make the baseline anew.") from None
     if version > VERSION:
         raise BadBaseline(f"{path} was made by a newer frostline (format {version}, this one reads {VERSION}); update.")
     if version < VERSION:
         raise BadBaseline(f"{path} was made by an older frostline (format {version} of {VERSION}); make it anew.")
+    if any(tensor.dtype not in (torch.float32, torch.uint8) for tensor in tensors.values()):
+        raise BadBaseline(f"{path} holds tensors of a kind no baseline has; make it anew.")
     if about.pop("checksum", None) != _checksum(tensors, about):
         raise BadBaseline(f"{path} is damaged: its contents do not match its checksum; copy it again.")
     try:
@@ -79,8 +83,12 @@ def load_baseline(path: str | Path) -> Baseline:
         _, layers, dimension = about["shape"]
         judges = {level: _judge(tensors, level, told[level], int(layers), int(dimension)) for level in LEVELS}
         texts = json.loads(tensors["texts"].numpy().tobytes()) if "texts" in tensors else []
+        if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
+            raise TypeError("texts are not texts")
+        for name in ("model", "model_sha256", "tokenizer_sha256", "texts"):
+            about[name]
         return Baseline(judges, about, tuple(texts))
-    except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise BadBaseline(f"{path} lacks parts of a baseline ({error}); make it anew.") from None
 
 
@@ -141,6 +149,9 @@ def _judge(tensors: Mapping[str, Tensor], level: str, told: Mapping[str, Any], l
         "calibration.table": (len(own["calibration.edges"]) + 1, own["calibration.table"].shape[1]),
     }
     for name, shape in expected.items():
-        if own[name].shape != shape or not own[name].numel() or own[name].dtype != torch.float32:
+        if own[name].shape != shape or own[name].dtype != torch.float32:
             raise ValueError(f"{level}.{name} has shape {tuple(own[name].shape)}, not {shape}")
+        # Rows of the table are filled up with infinity; nothing else may hold what is no number.
+        if bool((own[name].isnan() if name == "calibration.table" else ~own[name].isfinite()).any()):
+            raise ValueError(f"{level}.{name} holds entries that are no numbers")
     return Judge(clouds, detector, Conformal(own["calibration.table"], own["calibration.edges"]))

@@ -11,7 +11,7 @@ from frostline.encoders.capture import Model, Tokenized, batches
 from frostline.encoders.loading import Encoder
 from frostline.monitoring.detector import Features
 from frostline.monitoring.profiles import profile
-from frostline.monitoring.tapping import Taking, Tap
+from frostline.monitoring.tapping import Taking, Tap, our_own_passes
 from frostline.monitoring.words import Probes
 
 
@@ -52,7 +52,7 @@ def read(
 
     tap = Tap(model, encoder, clouds, take, strict=True)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), our_own_passes():
             for batch in batches(tokenized):
                 numbers = batch.numbers
                 model(**batch.inputs)

@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -84,9 +84,11 @@ class Watch:
         entry: nn.Module | None = None,
         seed: int = 0,
     ):
+        if on_alarm is not None and not callable(on_alarm):
+            raise BadParameter(f"on_alarm is {on_alarm!r}; it is a function that is given the watch.")
         if not 0 < sample_rate <= 1:
             raise BadParameter(f"sample_rate is {sample_rate}; it is a share of the passes, above 0 and at most 1.")
-        if hold is not None and not 1 <= hold <= 1024:
+        if hold is not None and not (isinstance(hold, int) and 1 <= hold <= 1024):
             raise BadParameter(f"hold is {hold}; it is a number of texts from 1 to 1024.")
         self.baseline = baseline if isinstance(baseline, Baseline) else load_baseline(baseline)
         if profile not in self.baseline.judges:
@@ -166,6 +168,7 @@ class Watch:
     def _take(self, taken: Taking) -> None:
         if not len(taken.present):
             return
+        taken = replace(taken, states=[state.float() for state in taken.states])
         with self._lock:
             if self._rate < 1 and self._rng.random() >= self._rate:
                 return
@@ -174,7 +177,8 @@ class Watch:
             texts, tokens = HOLD.get(taken.present.device.type, (1, 1))
             if self._held_texts < (self._hold or texts) and self._held_tokens < tokens:
                 # The caller may change what the model returned before we look at it: a copy is ours.
-                self._held.append(Taking([state.clone() for state in taken.states], taken.present, taken.ids))
+                ids = None if taken.ids is None else taken.ids.clone()
+                self._held.append(Taking([state.clone() for state in taken.states], taken.present, ids))
                 return
             self._held.append(taken)
         self._score()
@@ -191,14 +195,18 @@ class Watch:
             held, self._held, self._held_texts, self._held_tokens = self._held, [], 0, 0
             if not held:
                 return
+            # Should it fail, every pass of the group is lost, not only the last.
+            self._tap.failures += len(held) - 1
             device = held[0].present.device
             judge = self._judges.get(device) or self._judges.setdefault(device, self._judge.to(device))
             if device.type == "cuda":
-                self._under_way.append(self._score_beside(judge, held))
-                return
-            taken = _gathered(held)
-            found = judge(profile_of(taken.states, taken.present, judge.detector.probes))
-            self._under_way.append(_Group(found, taken.ids, len(held[-1].present), found.p, None))
+                group = self._score_beside(judge, held)
+            else:
+                taken = _gathered(held)
+                found = judge(profile_of(taken.states, taken.present, judge.detector.probes))
+                group = _Group(found, taken.ids, len(held[-1].present), found.p, None)
+            self._under_way.append(group)
+            self._tap.failures -= len(held) - 1
 
     def _score_beside(self, judge: Judge, held: list[Taking]) -> _Group:
         """On a stream of its own, beside the model's next pass; nothing waits for it."""
