@@ -36,6 +36,8 @@ def test_points_far_from_the_origin(rng):
 
 
 STOPPED = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
 import numpy as np
 from frostline.transport.trees import Tree
 
@@ -56,4 +58,7 @@ def test_control_c_in_compiled_threads_is_a_keyboard_interrupt():
     with subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=120)[0] == "stopped\n"
+        try:
+            assert process.communicate(timeout=120)[0] == "stopped\n"
+        finally:
+            process.kill()
