@@ -103,17 +103,18 @@ class Reader:
         self.encoder, self.model, self.tokenizer = baselines.opened(model, None)
         chosen = baselines._chosen(texts, self.tokenizer, 0)
         share = round(baselines.LEARNED * len(chosen))
+        self.reference, self.held_out = chosen[:share], chosen[share:]
         with console.status("") as status:
             self.learned = baselines.Learning(
                 self.encoder,
                 self.model,
                 self.tokenizer,
-                chosen[:share],
-                chosen[share:],
+                self.reference,
+                self.held_out,
                 seed=0,
                 report=lambda part, what, done, total: status.update(f"{part} {what} ({done + 1} of {total})"),
             )
-        self.kinds = corruptions(chosen[:share], self.tokenizer, self.model.get_input_embeddings().weight)
+        self.kinds = corruptions(self.reference, self.tokenizer, self.model.get_input_embeddings().weight)
 
     def __call__(self, texts: list[str]) -> Mapping[str, Features]:
         tokenized = tokenize(self.encoder, self.tokenizer, texts, most=baselines.LONGEST)

@@ -80,9 +80,7 @@ def main() -> None:
     train = lines(given.data / "sst-train.txt")
     reader = Reader(given.model, train, console)
     energies = Energies(reader)
-    chosen = baselines._chosen(train, reader.tokenizer, 0)
-    share = round(baselines.LEARNED * len(chosen))
-    reference, held_out = chosen[:share], chosen[share:]
+    reference, held_out = reader.reference, reader.held_out
     learned = reader.learned
     test = lines(given.data / "sst-test.txt")
     originals, perturbed = attacked(given.data / "sst2-textfooler.csv")

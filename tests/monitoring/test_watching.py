@@ -8,7 +8,9 @@ import threading
 
 import numpy as np
 import pytest
+import sentence_transformers
 import torch
+import transformers
 
 import frostline as fl
 from frostline.monitoring.judging import Judge
@@ -237,8 +239,6 @@ def test_compiled_models_are_watched_whichever_came_first(base, live, folder):
 
 
 def test_pipelines_and_sentence_transformers(base, folder, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    sentence_transformers = pytest.importorskip("sentence_transformers")
     texts = fresh(20)
     expected = base.score(folder, texts=texts).p_values
     pipe = transformers.pipeline("feature-extraction", model=str(folder), tokenizer=str(folder), device="cpu")

@@ -187,7 +187,7 @@ def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: in
     for text in texts:
         if not isinstance(text, str):
             raise BadText(f"texts must be strings; one is a {type(text).__name__}.")
-        if not _is_unicode(text):
+        if not is_unicode(text):
             raise BadText("a text holds half a character (a lone surrogate), which no tokenizer reads.")
         # Characters beyond this cannot become tokens that are kept: do not tokenize a book to keep a page.
         found = tokenizer(text[: 40 * limit], truncation=False, verbose=False)["input_ids"]
@@ -211,7 +211,8 @@ def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: in
     return Tokenized(tuple(ids), cut, empty, 0 if padding is None else int(padding), unknown)
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half characters, which no tokenizer reads."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from frostline import __version__
-from frostline.encoders.capture import Model, batches, open_model, open_tokenizer, plain_copy, tokenize
+from frostline.encoders.capture import Model, batches, is_unicode, open_model, open_tokenizer, plain_copy, tokenize
 from frostline.encoders.loading import Encoder, load, need
 from frostline.errors import BadBaseline, BadParameter, BadText
 from frostline.monitoring.calibration import Conformal
@@ -301,7 +301,7 @@ def _listed(texts: Iterable[str]) -> list[str]:
     for number, text in enumerate(found):
         if not isinstance(text, str):
             raise BadText(f"texts must be strings; text {number} is a {type(text).__name__}.")
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
+        if not is_unicode(text):
             raise BadText(f"text {number} holds half a character (a lone surrogate), which no tokenizer reads.")
     return [str(text) for text in found]
 

@@ -85,8 +85,8 @@ def load_baseline(path: str | Path) -> Baseline:
         texts = json.loads(tensors["texts"].numpy().tobytes()) if "texts" in tensors else []
         if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
             raise TypeError("texts are not texts")
-        for name in ("model", "model_sha256", "tokenizer_sha256", "texts"):
-            about[name]
+        if missing := {"model", "model_sha256", "tokenizer_sha256", "texts"} - set(about):
+            raise KeyError(*missing)
         return Baseline(judges, about, tuple(texts))
     except (KeyError, ValueError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise BadBaseline(f"{path} lacks parts of a baseline ({error}); make it anew.") from None

@@ -83,8 +83,6 @@ def profile(
     states: Sequence[Float[Tensor, "b n d"]], present: Bool[Tensor, "b n"], probes: Probes | None = None
 ) -> Profile:
     """The profile of every text in a batch; ``present`` tells tokens from padding."""
-    if any(state.dtype in (torch.float16, torch.bfloat16) for state in states):
-        states = [state.float() for state in states]
     mask = present.to(states[0].dtype)
     count = mask.sum(1).clamp_min(1)
     # Where the text begins: padding may be on the left.
