@@ -19,8 +19,8 @@ from benchmarks.audits import minilm
 from frostline.encoders.capture import open_model
 from frostline.encoders.loading import load
 from frostline.monitoring.baseline import Baseline
+from frostline.monitoring.holding import HOLD
 from frostline.monitoring.tapping import Tap
-from frostline.monitoring.watching import HOLD
 
 SIZES = ((1, 32), (1, 128), (16, 32), (16, 128), (32, 32))
 WORDS = "film story actor scene music plot script camera drama wit heart good bad slow warm cold is has feels the a"

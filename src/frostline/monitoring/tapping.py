@@ -24,11 +24,18 @@ _ours = threading.local()
 
 @dataclass(frozen=True, eq=False)
 class Taking:
-    """One forward pass: the states at the clouds asked for (b, n, d), which of them are tokens, and token ids."""
+    """One forward pass: the states at the clouds asked for (b, n, d), the attention mask, and token ids."""
 
     states: list[Tensor]
-    present: Tensor
+    mask: Tensor | None
     ids: Tensor | None
+
+    @property
+    def present(self) -> Tensor:
+        """Which states are those of tokens, not of padding."""
+        if self.mask is None:
+            return torch.ones(self.states[0].shape[:2], dtype=torch.bool, device=self.states[0].device)
+        return self.mask != 0
 
 
 class Tap:
@@ -125,36 +132,33 @@ class Tap:
             return
         mask, ids = self._pass.mask, self._pass.ids
         self._pass.states = self._pass.mask = self._pass.ids = None
-        with self.guarded():
-            if set(states) != set(self._clouds):
+        # Written out, without context managers: between passes every line of Python is cold, and costs ten times more.
+        try:
+            if len(states) != len(self._clouds):
                 raise RuntimeError(f"{len(states)} of {len(self._clouds)} clouds were seen")
+            # Detached, nothing that is computed from them keeps gradients.
             own = [states[cloud].detach() for cloud in self._clouds]
-            shape, device = own[0].shape[:2], own[0].device
+            shape, device = own[0].shape[:2], own[0].device.type
             if mask is not None and mask.shape != shape:
                 raise RuntimeError(f"an attention mask of shape {tuple(mask.shape)} for tokens {tuple(shape)}")
-            # Our own in any case: the caller may change the mask before it is looked at.
-            present = torch.ones(shape, dtype=torch.bool, device=device) if mask is None else mask != 0
-            if torch.is_autocast_enabled(device.type):
+            if torch.is_autocast_enabled(device):
                 # The model may run in lower precision; what looks at it does not.
-                with torch.autocast(device.type, enabled=False):
-                    self._taken(Taking(own, present, ids))
+                with torch.autocast(device, enabled=False):
+                    self._taken(Taking(own, mask, ids))
             else:
-                self._taken(Taking(own, present, ids))
-
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Errors inside are counted and logged once, not raised, unless strict; no gradients are kept."""
-        try:
-            with torch.no_grad():
-                yield
+                self._taken(Taking(own, mask, ids))
         except Exception as error:  # fail-open: whatever goes wrong here is no reason for the model to fail
             if self._strict:
                 raise
-            with self._lock:
-                self.failures += 1
-                first = self.failures == 1
-            if first:
-                LOG.warning("watching failed and goes on: %s: %s", type(error).__name__, error)
+            self.failed(error)
+
+    def failed(self, error: Exception, passes: int = 1) -> None:
+        """Count passes that could not be looked at; the first error is logged."""
+        with self._lock:
+            first = not self.failures
+            self.failures += passes
+        if first:
+            LOG.warning("watching failed and goes on: %s: %s", type(error).__name__, error)
 
 
 def _closed() -> Tap:

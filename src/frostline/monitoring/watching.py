@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from frostline.encoders.loading import load
 from frostline.errors import BadParameter
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.calibration import Alarm
 from frostline.monitoring.frost import load_baseline
+from frostline.monitoring.holding import Gathered, Hold
 from frostline.monitoring.judging import Judge, Judged, Scores
 from frostline.monitoring.profiles import profile as profile_of
 from frostline.monitoring.tapping import LOG, Taking, Tap
@@ -25,9 +25,6 @@ from frostline.monitoring.tapping import LOG, Taking, Tap
 EVERY = 1000
 RECENT = 1000
 """P-values kept for looking back."""
-HOLD = {"cpu": (64, 2048), "cuda": (512, 16_384)}
-"""Texts, or tokens with padding, that are gathered before they are scored: starting each operation costs more than the
-operation itself when texts are few."""
 BEHIND = 8
 """Groups on a GPU that may be under way before the oldest is waited for."""
 
@@ -62,7 +59,7 @@ class Watch:
     texts     how many texts were scored; failures: how many passes could not be
     recent    the last thousand p-values
 
-    Small passes are gathered until there are ``hold`` texts (1: scored at once; else 64, on a GPU 512) or 2,048 tokens
+    Small passes are gathered until there are ``hold`` texts (1: scored at once; else 128, on a GPU 512) or 4,096 tokens
     (16,384); on a GPU nothing waits for results. Asking for any of the above scores and counts all there is. Alarms are
     logged (logger "frostline"). ``on_alarm`` is called with the watch when one rings; ``log_only`` keeps it from being
     called: for trying it out before acting on it. With ``tokenizer`` reasons name tokens, not only their places.
@@ -100,12 +97,11 @@ class Watch:
         self._judges: dict[torch.device, Judge] = {torch.device("cpu"): self._judge}
         self._on_alarm = None if log_only else on_alarm
         self._tokenizer = tokenizer
-        self._rate, self._hold = sample_rate, hold
+        self._rate = sample_rate
         self._rng = np.random.default_rng([17, seed])
         self._lock = threading.RLock()
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        self._held: list[Taking] = []
-        self._held_texts = self._held_tokens = 0
+        self._held = Hold(hold)
         self._under_way: deque[_Group] = deque()
         self._last: tuple[_Group, bool] | None = None
         self._level, self._alarms, self._texts = 0.0, 0, 0
@@ -166,63 +162,53 @@ class Watch:
         self.close()
 
     def _take(self, taken: Taking) -> None:
-        if not len(taken.present):
-            return
-        taken = replace(taken, states=[state.float() for state in taken.states])
         with self._lock:
-            if self._rate < 1 and self._rng.random() >= self._rate:
+            if not taken.states[0].numel() or (self._rate < 1 and self._rng.random() >= self._rate):
                 return
-            self._held_texts += len(taken.present)
-            self._held_tokens += taken.present.numel()
-            texts, tokens = HOLD.get(taken.present.device.type, (1, 1))
-            if self._held_texts < (self._hold or texts) and self._held_tokens < tokens:
-                # The caller may change what the model returned before we look at it: a copy is ours.
-                ids = None if taken.ids is None else taken.ids.clone()
-                self._held.append(Taking([state.clone() for state in taken.states], taken.present, ids))
+            if self._tokenizer is None:
+                taken = Taking(taken.states, taken.mask, None)  # ids are for naming tokens
+            enough = self._held.add(taken)
+            if enough is None:
                 return
-            self._held.append(taken)
-        self._score()
+            self._score(enough)
         self._settle()
 
     def _finish(self) -> None:
         """Score what is held and wait for what is under way."""
-        with self._tap.guarded():
-            self._score()
+        try:
+            with self._lock:
+                rest = self._held.all()
+                if rest is not None:
+                    self._score(rest)
             self._settle(wait=True)
+        except Exception as error:
+            self._tap.failed(error)
 
-    def _score(self) -> None:
-        with self._lock:
-            held, self._held, self._held_texts, self._held_tokens = self._held, [], 0, 0
-            if not held:
-                return
-            # Should it fail, every pass of the group is lost, not only the last.
-            self._tap.failures += len(held) - 1
-            device = held[0].present.device
+    def _score(self, group: Gathered) -> None:
+        device = group.present.device
+        try:
             judge = self._judges.get(device) or self._judges.setdefault(device, self._judge.to(device))
             if device.type == "cuda":
-                group = self._score_beside(judge, held)
+                self._under_way.append(self._score_beside(judge, group))
             else:
-                taken = _gathered(held)
-                found = judge(profile_of(taken.states, taken.present, judge.detector.probes))
-                group = _Group(found, taken.ids, len(held[-1].present), found.p, None)
-            self._under_way.append(group)
-            self._tap.failures -= len(held) - 1
+                found = judge(profile_of(group.states, group.present, judge.detector.probes))
+                self._under_way.append(_Group(found, group.ids, group.rows, found.p, None))
+        except Exception as error:
+            self._tap.failed(error, group.passes)
 
-    def _score_beside(self, judge: Judge, held: list[Taking]) -> _Group:
+    def _score_beside(self, judge: Judge, group: Gathered) -> _Group:
         """On a stream of its own, beside the model's next pass; nothing waits for it."""
-        device = held[0].present.device
+        device = group.present.device
         stream = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
-            for one in held:
-                for tensor in (*one.states, one.present, *(() if one.ids is None else (one.ids,))):
-                    tensor.record_stream(stream)
-            taken = _gathered(held)
-            found = judge(profile_of(taken.states, taken.present, judge.detector.probes))
+            for tensor in (*group.states, group.present):
+                tensor.record_stream(stream)
+            found = judge(profile_of(group.states, group.present, judge.detector.probes))
             p = torch.empty(found.p.shape, dtype=found.p.dtype, pin_memory=True).copy_(found.p, non_blocking=True)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(stream)
-        return _Group(found, taken.ids, len(held[-1].present), p, event)
+        return _Group(found, group.ids, group.rows, p, event)
 
     def _settle(self, *, wait: bool = False) -> None:
         """Count what has come, in order; then say so if the alarm rang."""
@@ -251,24 +237,6 @@ class Watch:
         self._texts += len(levels)
         self._recent.extend(p.tolist())
         return list(rang)
-
-
-def _gathered(held: list[Taking]) -> Taking:
-    """Several passes as one, the shorter ones padded."""
-    if len(held) == 1:
-        return held[0]
-    longest = max(one.present.shape[1] for one in held)
-
-    def longer(x: Tensor) -> Tensor:
-        more = longest - x.shape[1]
-        return pad(x, (0, 0) * (x.ndim - 2) + (0, more)) if more else x
-
-    known = [one.ids for one in held if one.ids is not None]
-    return Taking(
-        [torch.cat([longer(one.states[cloud]) for one in held]) for cloud in range(len(held[0].states))],
-        torch.cat([longer(one.present) for one in held]),
-        torch.cat([longer(ids) for ids in known]) if len(known) == len(held) else None,
-    )
 
 
 watch = Watch
