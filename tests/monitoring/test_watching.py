@@ -255,6 +255,7 @@ def test_pipelines_and_sentence_transformers(base, folder, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_memory_stays_flat(base, live):
     """100,000 passes: after the first tenth the process grows by less than 20 MB."""
     model, tokenizer = live
