@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numba import njit, prange
 
+from frostline.compiled import interruptible
+
 LEAF = 12
 FITTED = 8
 """Dimensions up to which planes are fitted."""
@@ -60,7 +62,7 @@ class Tree:
         """
         potential = np.ascontiguousarray(g[self.order])
         sloped = p == 2 and not geodesic and x.shape[1] <= FITTED
-        try:
+        with interruptible():
             records = _records(self.points, potential, self.low, self.high, self.start, self.stop, sloped)
             values, places = _transform(
                 np.ascontiguousarray(x),
@@ -72,12 +74,6 @@ class Tree:
                 float(p),
                 bool(geodesic),
             )
-        except SystemError as error:
-            # Ctrl-C while compiled threads run comes out of numba as this, with the truth somewhere behind it.
-            cause: BaseException | None = error
-            while cause is not None and not isinstance(cause, KeyboardInterrupt):
-                cause = cause.__cause__ or cause.__context__
-            raise (error if cause is None else KeyboardInterrupt) from None
         return values, self.order[places]
 
 

@@ -1,5 +1,5 @@
 """The mean map m_β[ρ](x) (THEORY eq. 1): one interface, several engines."""
 
-from frostline.dynamics.mean_map.base import ENGINES, mean_map, token_velocity
+from frostline.dynamics.mean_map.base import ENGINES, choose, mean_map, token_velocity
 
-__all__ = ["ENGINES", "mean_map", "token_velocity"]
+__all__ = ["ENGINES", "choose", "mean_map", "token_velocity"]

@@ -1,26 +1,46 @@
 """The mean map's interface: checks, the choice of an engine, and the velocity of the tokens."""
 
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.arrays import Array, as_positive
+from frostline.arrays import Array, Kind, as_positive
 from frostline.attention import Attention, Layer
-from frostline.dynamics.mean_map import dense
+from frostline.dynamics.mean_map import choosing, dense
+from frostline.dynamics.mean_map.choosing import Choice, auto
 from frostline.errors import BadArray, BadParameter
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens, project
 
-Engine = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+Engine = Callable[[Tensor, Tensor, Tensor | None, float], Tensor]
 # Up to this dimension float32 tokens are raised to float64 inside the mean map. A float32 logit of size κ is off by
 # about κ·6e-8, and where two far tokens tie even the difference form (THEORY eq. 4) inherits that (measured at β = 1e5:
 # 1.5e-5 in d = 4, 6e-4 in d = 8); torch's fused kernel in float64 is right to 5e-8, costs 1.6 times its float32 self
 # and an eighteenth of the difference form. Above, κ is rarely that large and float64 costs twice.
 RAISED_DIMENSION = 8
+EPSILON = sys.float_info.epsilon
 
-ENGINES: dict[str, Engine] = {"dense": dense.dense, "fused": dense.fused, "blocks": dense.blocks}
+
+def _tree(*given: Any) -> Tensor:
+    # numba takes a second to import: only those who need compiled loops pay for it.
+    from frostline.dynamics.mean_map.tree import tree
+
+    return tree(*given)
+
+
+ENGINES: dict[str, Engine] = {
+    "auto": auto,
+    "dense": dense.dense,
+    "fused": dense.fused,
+    "blocks": dense.blocks,
+    "tree": _tree,
+}
+TOLERANCE = 1e-8
+"""Of the mean map, where nothing else is asked for."""
 
 
 def mean_map(
@@ -29,14 +49,15 @@ def mean_map(
     *,
     sources: Array | None = None,
     weights: Array | None = None,
-    tolerance: float = 1e-8,
+    tolerance: float = TOLERANCE,
     engine: str = "auto",
 ) -> Array:
     """m_β[ρ](x) for every query x (THEORY eq. 1), ρ the (weighted) empirical measure of the sources.
 
     ``x`` (…, q, d); ``sources`` (…, n, d), by default the queries themselves; ``weights`` (n,), by default equal.
-    Every engine so far is dense, so ``tolerance`` asks for nothing: the error is rounding, about κ·ε for logits of size
-    κ (ε that of float64 up to d = 8, of the tokens' dtype above).
+    ``tolerance`` is a promise: no query's |m − m_exact| is larger, rounding aside (about κ·ε for logits of size κ; ε is
+    that of float64 up to d = 8, of the tokens' dtype above). ``engine`` "dense" sums every pair and has rounding only;
+    "tree" (d ≤ 4, CPU) sums what matters; "auto" takes the faster one (``choose`` tells which, and why).
 
     >>> head = Attention.from_matrices(torch.eye(2).tolist(), torch.eye(2).tolist(), beta=1e6)
     >>> mean_map(head, [[1.0, 0.0], [0.0, 1.0]])
@@ -45,6 +66,30 @@ def mean_map(
     """
     if not isinstance(head, Attention):
         raise BadParameter(f"mean_map takes one Attention, not {type(head).__name__}; call it head by head.")
+    queries, known, logs, kind = _checked(head, x, sources, weights, tolerance)
+    found = evaluate(head.to(queries), queries, known, logs, pick(engine), tolerance)
+    if not bool(torch.isfinite(found).all()):
+        raise BadParameter(f"the logits overflow {queries.dtype} at beta = {head.beta:g}; scale B or beta down.")
+    return kind.restore(found)
+
+
+def choose(
+    head: Attention,
+    x: Array,
+    *,
+    sources: Array | None = None,
+    weights: Array | None = None,
+    tolerance: float = TOLERANCE,
+) -> Choice:
+    """The engine that "auto" takes for this mean map, and why."""
+    queries, known, logs, _ = _checked(head, x, sources, weights, tolerance)
+    return choosing.choose(head.beta * head.to(queries).logit_direction(queries), known, logs, tolerance)
+
+
+def _checked(
+    head: Attention, x: Array, sources: Array | None, weights: Array | None, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor | None, Kind]:
+    """Queries, sources and log weights in the precision they are worked with, and what kind of array x was."""
     queries, kind = as_tokens(x, "x")
     known = queries if sources is None else as_tokens(sources, "sources")[0].to(queries)
     d = {"head": head.dimension, "x": queries.shape[-1], "sources": known.shape[-1]}
@@ -53,11 +98,10 @@ def mean_map(
             f"shapes do not fit: x {tuple(queries.shape)}, sources {tuple(known.shape)}, head d = {head.dimension}."
         )
     as_positive(tolerance, "tolerance")
+    if tolerance < EPSILON:
+        raise BadParameter(f"tolerance is {tolerance:g}, below float64's precision of {EPSILON:g}; ask for 1e-12, say.")
     queries, known = raised(queries), raised(known)
-    found = evaluate(head.to(queries), queries, known, log_weights(weights, known), pick(engine))
-    if not bool(torch.isfinite(found).all()):
-        raise BadParameter(f"the logits overflow {queries.dtype} at beta = {head.beta:g}; scale B or beta down.")
-    return kind.restore(found)
+    return queries, known, log_weights(weights, known), kind
 
 
 def raised(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
@@ -66,10 +110,15 @@ def raised(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
 
 
 def evaluate(
-    head: Attention, x: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], logs: Tensor | None, engine: Engine
+    head: Attention,
+    x: Float[Tensor, "*batch q d"],
+    y: Float[Tensor, "*batch n d"],
+    logs: Tensor | None,
+    engine: Engine,
+    tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """The mean map on tensors of one precision, without checks."""
-    return engine(head.beta * head.logit_direction(x), y, logs)
+    return engine(head.beta * head.logit_direction(x), y, logs, tolerance)
 
 
 def token_velocity(
@@ -79,7 +128,7 @@ def token_velocity(
     working = raised(x)
     push = torch.zeros_like(working)
     for head in layer:
-        push = push + head.apply_value(evaluate(head, working, working, logs, engine))
+        push = push + head.apply_value(evaluate(head, working, working, logs, engine, TOLERANCE))
     return project(working, push).to(x.dtype)
 
 
@@ -91,9 +140,7 @@ def log_weights(weights: Array | None, y: Float[Tensor, "*batch n d"]) -> Tensor
 
 
 def pick(engine: str) -> Engine:
-    """The engine of that name; "auto" is dense until there is another."""
-    if engine == "auto":
-        return ENGINES["dense"]
+    """The engine of that name."""
     if not isinstance(engine, str) or engine not in ENGINES:
-        raise BadParameter(f"engine {engine!r} is unknown; there are: auto, {', '.join(ENGINES)}.")
+        raise BadParameter(f"engine {engine!r} is unknown; there are: {', '.join(ENGINES)}.")
     return ENGINES[engine]

@@ -10,19 +10,37 @@ from torch.nn.functional import scaled_dot_product_attention
 
 # Logits held at once by `blocks`.
 BLOCK = 1 << 22
+COMPILED = 1 << 20
+"""Pairs from which a compiled loop is used."""
 
 
 def dense(
-    p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Float[Tensor, "*#batch n"] | None
+    p: Float[Tensor, "*batch q d"],
+    y: Float[Tensor, "*batch n d"],
+    log_weights: Float[Tensor, "*#batch n"] | None,
+    tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """Σ_j w_j e^{⟨p,y_j⟩} y_j / Σ_j w_j e^{⟨p,y_j⟩} by the fastest kernel that is exact here."""
+    if worth_compiling(p, y):
+        from frostline.dynamics.mean_map.loop import loop
+
+        return loop(p, y, log_weights, tolerance)
     # On a GPU the fused kernels know no float64: torch would build the whole n×n matrix.
     engine = blocks if y.is_cuda and y.dtype == torch.float64 else fused
-    return engine(p, y, log_weights)
+    return engine(p, y, log_weights, tolerance)
+
+
+def worth_compiling(p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"]) -> bool:
+    """Whether a compiled loop can do it, and there is enough to do: numba alone takes a second to import."""
+    few_dimensions = not y.is_cuda and y.dtype == torch.float64 and y.shape[-1] <= 4
+    return few_dimensions and p.shape[:-1].numel() * y.shape[-2] >= COMPILED
 
 
 def fused(
-    p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Float[Tensor, "*#batch n"] | None
+    p: Float[Tensor, "*batch q d"],
+    y: Float[Tensor, "*batch n d"],
+    log_weights: Float[Tensor, "*#batch n"] | None,
+    tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """torch's fused attention: nothing of size q×n is ever stored."""
     batch, (q, d), n = y.shape[:-2], p.shape[-2:], y.shape[-2]
@@ -35,7 +53,10 @@ def fused(
 
 
 def blocks(
-    p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Float[Tensor, "*#batch n"] | None
+    p: Float[Tensor, "*batch q d"],
+    y: Float[Tensor, "*batch n d"],
+    log_weights: Float[Tensor, "*#batch n"] | None,
+    tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """Shifted dot products, a block of queries at a time."""
     rows = max(1, BLOCK // max(1, y.shape[:-1].numel()))

@@ -1,0 +1,68 @@
+"""Which engine: by dimension, device and number of tokens, and for large clouds by what a tree would have to sum."""
+
+import logging
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from frostline.dynamics.mean_map import dense
+
+LOG = logging.getLogger("frostline")
+LARGE = 1 << 27
+"""Pairs below which building a tree takes longer than summing everything."""
+PRICE = 2.0
+"""What a pair costs through the tree, its share of building and listing included, in pairs of the dense loop."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine and why it was taken."""
+
+    engine: str
+    reason: str
+
+
+def auto(
+    p: Float[Tensor, "*batch q d"],
+    y: Float[Tensor, "*batch n d"],
+    log_weights: Float[Tensor, "*#batch n"] | None,
+    tolerance: float,
+) -> Float[Tensor, "*batch q d"]:
+    """The mean map by the engine that should be fastest."""
+    choice, found = _tried(p, y, log_weights, tolerance, evaluate=True)
+    LOG.debug("mean map: %s, because %s", choice.engine, choice.reason)
+    return dense.dense(p, y, log_weights, tolerance) if found is None else found
+
+
+def choose(
+    p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Tensor | None, tolerance: float
+) -> Choice:
+    """What ``auto`` takes."""
+    return _tried(p, y, log_weights, tolerance, evaluate=False)[0]
+
+
+def _tried(
+    p: Tensor, y: Tensor, log_weights: Tensor | None, tolerance: float, *, evaluate: bool
+) -> tuple[Choice, Tensor | None]:
+    """The choice; and, where it is the tree, what it found: the plan that was made to choose is used."""
+    q, n, d = p.shape[-2], y.shape[-2], y.shape[-1]
+    if not dense.worth_compiling(p, y):
+        why = "the tokens are on a GPU" if y.is_cuda else f"d = {d}" if d > 4 else f"{q:,} × {n:,} pairs are few"
+        return Choice("dense", why), None
+    if q * n < LARGE:
+        return Choice("dense", f"{q:,} × {n:,} pairs are fewer than a tree pays for"), None
+    # numba takes a second to import: only those who need compiled loops pay for it.
+    from frostline.dynamics.mean_map.tree import LEAST_TOLERANCE, plans
+
+    if tolerance < LEAST_TOLERANCE:
+        return Choice("dense", f"a tolerance of {tolerance:g} is below what a tree promises"), None
+    made = list(plans(p, y, log_weights, tolerance))
+    pairs = sum(plan.pairs() for plan in made) / len(made)
+    if PRICE * pairs > n:
+        return Choice("dense", f"a tree would sum about {pairs:,.0f} of {n:,} sources per query"), None
+    choice = Choice("tree", f"it sums about {pairs:,.0f} instead of {n:,} sources per query")
+    if not evaluate:
+        return choice, None
+    return choice, torch.stack([torch.from_numpy(plan.mean_map()) for plan in made]).reshape(p.shape)

@@ -1,0 +1,51 @@
+"""Every query against every source in a compiled loop: the dense engine for few dimensions on a CPU."""
+
+from typing import no_type_check
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numba import njit, prange
+from torch import Tensor
+
+from frostline.compiled import interruptible
+from frostline.dynamics.mean_map.pairs import add_four, add_three, largest_four, largest_three
+
+DIMENSIONS = (2, 3, 4)
+
+
+def loop(
+    p: Float[Tensor, "*batch q d"],
+    y: Float[Tensor, "*batch n d"],
+    log_weights: Float[Tensor, "*#batch n"] | None,
+    tolerance: float,
+) -> Float[Tensor, "*batch q d"]:
+    """Exact up to rounding, about κ·1e-16 for logits of size κ."""
+    d, n = p.shape[-1], y.shape[-2]
+    wide = max(3, d)
+    queries = np.zeros((p.shape[:-2].numel(), p.shape[-2], wide))
+    queries[..., :d] = p.reshape(len(queries), -1, d).numpy()
+    sources = np.zeros((len(queries), wide, n))
+    sources[:, :d] = y.reshape(len(queries), n, d).mT.numpy()
+    weights = np.ones(n) if log_weights is None else np.exp((log_weights - log_weights.max()).numpy())
+    out = np.empty(queries.shape)
+    with interruptible():
+        _all_pairs(queries, sources, weights, out)
+    return torch.from_numpy(np.ascontiguousarray(out[..., :d])).reshape(p.shape)
+
+
+@njit(cache=True, parallel=True)
+@no_type_check
+def _all_pairs(p, y, w, out):
+    members, queries, wide = p.shape
+    n = len(w)
+    for i in prange(members * queries):
+        member, row = i // queries, i % queries
+        query, sources, sums = p[member, row], y[member], np.zeros(wide + 1)
+        # Logits are shifted by their largest, so that none overflows and not all vanish.
+        if wide == 3:
+            add_three(query, sources, w, n, largest_three(query, sources, w, n), sums)
+        else:
+            add_four(query, sources, w, n, largest_four(query, sources, w, n), sums)
+        for k in range(wide):
+            out[member, row, k] = sums[1 + k] / sums[0]

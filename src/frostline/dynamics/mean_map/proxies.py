@@ -1,0 +1,226 @@
+"""Many points of a box as a few: weights at Chebyshev nodes that give the same sums of smooth functions.
+
+Σ_j w_j f(θ_j) ≈ Σ_l q_l f(node_l) with q_l = Σ_j w_j ℓ_l(θ_j), ℓ_l Lagrange's polynomials of the nodes: exact for
+polynomials of degree below k in every coordinate. Charges q of large boxes come from those of the boxes within.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+from jaxtyping import Float, Int
+from numba import njit, prange
+
+from frostline.dynamics.mean_map.boxes import HALF, Boxes, lift
+
+EDGE = {1: 24, 2: 8, 3: 5}
+"""Nodes in a row that are kept or left out together, by the number of coordinates."""
+
+
+WIDEST = 5.0
+"""Half the width of a box, in widths of the kernel, above which no order is large enough."""
+
+
+class Proxies(NamedTuple):
+    """Weighted points of the sphere that stand for boxes, in several orders; those of one box come in blocks.
+
+    first (orders, boxes)   the box's first block; −1 where there would be more proxies than points
+    blocks (orders,)        how many blocks a box has
+    start (blocks,)         where the block's points begin; the last entry is their number
+    centre, radius          of the blocks
+    size (blocks,)          log 2Σ|q|
+    points (d, P), weights (P,)
+    """
+
+    first: Int[np.ndarray, "orders boxes"]
+    blocks: Int[np.ndarray, " orders"]
+    start: Int[np.ndarray, " blocks"]
+    centre: Float[np.ndarray, "blocks d"]
+    radius: Float[np.ndarray, " blocks"]
+    size: Float[np.ndarray, " blocks"]
+    points: Float[np.ndarray, "d P"]
+    weights: Float[np.ndarray, " P"]
+
+
+def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
+    """For every box and every order k (ascending): k^{d−1} proxies if that is less than the box has points.
+
+    Boxes much wider than the kernel of the smallest ``kappa`` that will be asked for are left out.
+    """
+    e, most = len(boxes.points) - 1, orders[-1]
+    counts = boxes.stop - boxes.start
+    counts[(HALF * 2.0**-boxes.level) ** 2 * kappa > WIDEST**2] = 0
+    counts[0] = 0
+    which = np.flatnonzero(counts > orders[0] ** e)
+    slot = np.full(len(counts), -1)
+    slot[which] = np.arange(len(which))
+    nodes, turn = _chebyshev(most)
+    # Three axes whatever e is, the first ones of length 1 where there are fewer coordinates.
+    moments = np.zeros((len(which), *(most if axis >= 3 - e else 1 for axis in range(3))))
+    _from_points(which, slot, boxes, moments)
+    _upwards(which[::-1].copy(), slot, boxes, nodes, turn, moments)
+    first, blocks, parts, before = np.full((len(orders), len(counts)), -1), [], [], 0
+    for row, order in enumerate(orders):
+        own = which[counts[which] > order**e]
+        edge = min(EDGE[e], order)
+        blocks.append((-(-order // edge)) ** e)
+        first[row, own] = before + blocks[-1] * np.arange(len(own))
+        before += blocks[-1] * len(own)
+        parts.append(_spread(own, slot[own], boxes, moments, *_chebyshev(order), edge, blocks[-1]))
+    sizes, centres, radii, totals, points, weights = (list(part) for part in zip(*parts, strict=True))
+    return Proxies(
+        first,
+        np.array(blocks),
+        np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+        np.concatenate(centres),
+        np.concatenate(radii),
+        np.log(2 * np.maximum(np.concatenate(totals), 1e-300)),
+        np.concatenate(points, axis=1),
+        np.concatenate(weights),
+    )
+
+
+def _chebyshev(order: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]:
+    """Nodes on [−1, 1], and the matrix that turns moments Σ w T_a into charges."""
+    angles = (2 * np.arange(order) + 1) * np.pi / (2 * order)
+    turn = np.cos(np.outer(angles, np.arange(order))) * 2 / order
+    turn[:, 0] /= 2
+    return np.cos(angles), turn
+
+
+@njit(cache=True)
+@no_type_check
+def _polynomials(s, out):
+    """T_0 … T_{k−1} at s; k = 1: T_0 alone."""
+    out[0] = 1.0
+    if len(out) > 1:
+        out[1] = s
+    for a in range(2, len(out)):
+        out[a] = 2.0 * s * out[a - 1] - out[a - 2]
+
+
+@njit(cache=True, parallel=True)
+@no_type_check
+def _from_points(which, slot, boxes, moments):
+    """Moments Σ w T_a(s_1) T_b(s_2) … of the points that are in no smaller box with proxies."""
+    weights, children, child = boxes.weights, boxes.children, boxes.child
+    e = len(boxes.angles)
+    for at in prange(len(which)):
+        box = which[at]
+        own = moments[at]
+        n0, n1, n2 = own.shape
+        axes = np.empty((3, max(n0, n1, n2)))
+        axes[:, 0] = 1.0
+        half = HALF * 2.0 ** -boxes.level[box]
+        for turn in range(max(1, children[box])):
+            part = child[box] + turn if children[box] else box
+            if children[box] and slot[part] >= 0:
+                continue
+            for j in range(boxes.start[part], boxes.stop[part]):
+                for k in range(e):
+                    _polynomials((boxes.angles[k, j] - boxes.middle[box, k]) / half, axes[3 - e + k, :n2])
+                for a in range(n0):
+                    for b in range(n1):
+                        factor = weights[j] * axes[0, a] * axes[1, b]
+                        for c in range(n2):
+                            own[a, b, c] += factor * axes[2, c]
+
+
+@njit(cache=True)
+@no_type_check
+def _applied(axis, matrix, given):
+    """Σ_i matrix[a, i] given[…, i, …] along one axis, as far as the matrix goes."""
+    n0, n1, n2 = given.shape
+    rows, columns = matrix.shape
+    if axis == 0:
+        out = np.zeros((rows, n1, n2))
+        for x in range(columns):
+            for a in range(rows):
+                out[a] += matrix[a, x] * given[x]
+    elif axis == 1:
+        out = np.zeros((n0, rows, n2))
+        for x in range(n0):
+            for y in range(columns):
+                for a in range(rows):
+                    for z in range(n2):
+                        out[x, a, z] += matrix[a, y] * given[x, y, z]
+    else:
+        out = np.zeros((n0, n1, rows))
+        for x in range(n0):
+            for y in range(n1):
+                for z in range(columns):
+                    for a in range(rows):
+                        out[x, y, a] += matrix[a, z] * given[x, y, z]
+    return out
+
+
+@njit(cache=True)
+@no_type_check
+def _upwards(backwards, slot, boxes, nodes, turn, moments):
+    """Add to the moments of parents those of their children's proxies; small boxes come first."""
+    middle, level, children, child = boxes.middle, boxes.level, boxes.children, boxes.child
+    e, k = middle.shape[1], len(nodes)
+    matrix, row = np.empty((k, k)), np.empty(k)
+    for box in backwards:
+        for number in range(children[box]):
+            part = child[box] + number
+            if slot[part] < 0:
+                continue
+            given = moments[slot[part]]
+            for xi in range(e):
+                for i in range(k):
+                    place = middle[part, xi] + HALF * 2.0 ** -level[part] * nodes[i]
+                    _polynomials((place - middle[box, xi]) / HALF * 2.0 ** level[box], row)
+                    matrix[:, i] = row
+                given = _applied(3 - e + xi, matrix @ turn, given)
+            moments[slot[box]] += given
+
+
+@njit(cache=True, parallel=True)
+@no_type_check
+def _spread(which, slots, boxes, moments, nodes, turn, edge, blocks):
+    """Charges from moments, and the proxies as points, block after block."""
+    middle, level = boxes.middle, boxes.level
+    e, k = middle.shape[1], len(nodes)
+    d, each = e + 1, k**e
+    points, weights = np.empty((d, len(which) * each)), np.empty(len(which) * each)
+    sizes = np.zeros(len(which) * blocks, np.int64)
+    centre, radius = np.zeros((len(which) * blocks, d)), np.zeros(len(which) * blocks)
+    total = np.zeros(len(which) * blocks)
+    rows = -(-k // edge)
+    for number in prange(len(which)):
+        box = which[number]
+        xi, point = np.empty(e), np.empty(d)
+        given = moments[slots[number]]
+        for c in range(e):
+            given = _applied(3 - e + c, turn, given)
+        flat = given.ravel()
+        at = number * each
+        for part in range(blocks):
+            block = number * blocks + part
+            begin = at
+            for inside in range(edge**e):
+                index, code, rest, there = 0, part, inside, True
+                for c in range(e):
+                    node = (code % rows) * edge + rest % edge
+                    code //= rows
+                    rest //= edge
+                    there = there and node < k
+                    index = index * k + node
+                    if node < k:
+                        xi[c] = middle[box, c] + HALF * 2.0 ** -level[box] * nodes[node]
+                if there:
+                    lift(boxes.face[box], xi, point)
+                    points[:, at] = point
+                    weights[at] = flat[index]
+                    total[block] += abs(flat[index])
+                    centre[block] += point
+                    at += 1
+            sizes[block] = at - begin
+            centre[block] /= max(1, at - begin)
+            for j in range(begin, at):
+                far = 0.0
+                for c in range(d):
+                    far += (points[c, j] - centre[block, c]) ** 2
+                radius[block] = max(radius[block], np.sqrt(far))
+    return sizes, centre, radius, total, points, weights
