@@ -20,6 +20,7 @@ from scipy.integrate import solve_ivp
 
 import frostline as fl
 from benchmarks import audits, watching
+from benchmarks import large as large_clouds
 from frostline.transport.atoms import two_atoms as sorted_atoms
 from frostline.transport.exact import exact
 
@@ -187,6 +188,11 @@ def run_all() -> list[dict[str, Any]]:
             for n, d in ((1000, 3), (5000, 3), (5000, 64))
             for t in (torch.float64, torch.float32)
         ),
+        lambda: large_clouds.compare(4096, 3, 1e3, 0, 1e-10),
+        lambda: large_clouds.compare(100_000, 3, 1e3, 0, 1e-6),
+        lambda: large_clouds.compare(100_000, 3, 1e4, 4, 1e-6),
+        lambda: large_clouds.compare(1_000_000, 3, 1e3, 0, 1e-6, rounds=1),
+        lambda: large_clouds.compare(1_000_000, 2, 1e4, 0, 1e-8, rounds=1),
         lambda: zero_temperature(1000, 3),
         lambda: zero_temperature(1000, 32),
         lambda: two_atoms(2000, 3),

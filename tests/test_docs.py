@@ -24,7 +24,7 @@ def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.S)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/runs.md", "docs/analysis.md", "docs/transport.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/runs.md", "docs/analysis.md", "docs/transport.md", "docs/fast.md"])
 def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
     found = blocks(ROOT / page, "python")
     assert found

@@ -64,7 +64,7 @@ def test_the_promise_is_kept(kind, d, beta):
     B = np.diag([1, 0.5, 0.2, 0.1][:d])
     for tolerance in (1e-3, 1e-6, 1e-10):
         # Logits of size β carry β·1e-16, in the reference too.
-        assert gap(beta * x @ B, x, tolerance) <= tolerance + 40 * beta * 2e-16
+        assert gap(beta * x[::5] @ B, x, tolerance) <= tolerance + 40 * beta * 2e-16
 
 
 @settings(max_examples=60)

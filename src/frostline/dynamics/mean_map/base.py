@@ -32,12 +32,21 @@ def _tree(*given: Any) -> Tensor:
     return tree(*given)
 
 
+def _cuda(*given: Any) -> Tensor:
+    try:
+        from frostline.dynamics.mean_map.cuda import cuda
+    except ModuleNotFoundError as error:
+        raise BadParameter(f'the cuda engine needs {error.name}, which is not installed; use engine="dense".') from None
+    return cuda(*given)
+
+
 ENGINES: dict[str, Engine] = {
     "auto": auto,
     "dense": dense.dense,
     "fused": dense.fused,
     "blocks": dense.blocks,
     "tree": _tree,
+    "cuda": _cuda,
 }
 TOLERANCE = 1e-8
 """Of the mean map, where nothing else is asked for."""
@@ -57,7 +66,7 @@ def mean_map(
     ``x`` (…, q, d); ``sources`` (…, n, d), by default the queries themselves; ``weights`` (n,), by default equal.
     ``tolerance`` is a promise: no query's |m − m_exact| is larger, rounding aside (about κ·ε for logits of size κ; ε is
     that of float64 up to d = 8, of the tokens' dtype above). ``engine`` "dense" sums every pair and has rounding only;
-    "tree" (d ≤ 4, CPU) sums what matters; "auto" takes the faster one (``choose`` tells which, and why).
+    "tree" (d ≤ 4, CPU) and "cuda" (d ≤ 8, GPU) sum what matters; "auto" takes the fastest (``choose`` says which).
 
     >>> head = Attention.from_matrices(torch.eye(2).tolist(), torch.eye(2).tolist(), beta=1e6)
     >>> mean_map(head, [[1.0, 0.0], [0.0, 1.0]])
@@ -122,13 +131,13 @@ def evaluate(
 
 
 def token_velocity(
-    layer: Layer, x: Float[Tensor, "*batch n d"], logs: Tensor | None, engine: Engine
+    layer: Layer, x: Float[Tensor, "*batch n d"], logs: Tensor | None, engine: Engine, tolerance: float = TOLERANCE
 ) -> Float[Tensor, "*batch n d"]:
     """Σ_h P_x V_h m_h(x) (THEORY eq. 2) for heads of ``raised`` precision, without checks."""
     working = raised(x)
     push = torch.zeros_like(working)
     for head in layer:
-        push = push + head.apply_value(evaluate(head, working, working, logs, engine, TOLERANCE))
+        push = push + head.apply_value(evaluate(head, working, working, logs, engine, tolerance))
     return project(working, push).to(x.dtype)
 
 

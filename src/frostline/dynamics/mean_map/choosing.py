@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from jaxtyping import Float
@@ -48,8 +49,10 @@ def _tried(
 ) -> tuple[Choice, Tensor | None]:
     """The choice; and, where it is the tree, what it found: the plan that was made to choose is used."""
     q, n, d = p.shape[-2], y.shape[-2], y.shape[-1]
+    if y.is_cuda:
+        return _on_gpu(p, y, log_weights, tolerance, evaluate=evaluate)
     if not dense.worth_compiling(p, y):
-        why = "the tokens are on a GPU" if y.is_cuda else f"d = {d}" if d > 4 else f"{q:,} × {n:,} pairs are few"
+        why = f"d = {d}" if d > 4 else f"{q:,} × {n:,} pairs are few"
         return Choice("dense", why), None
     if q * n < LARGE:
         return Choice("dense", f"{q:,} × {n:,} pairs are fewer than a tree pays for"), None
@@ -66,3 +69,21 @@ def _tried(
     if not evaluate:
         return choice, None
     return choice, torch.stack([torch.from_numpy(plan.mean_map()) for plan in made]).reshape(p.shape)
+
+
+def _on_gpu(
+    p: Tensor, y: Tensor, log_weights: Tensor | None, tolerance: float, *, evaluate: bool
+) -> tuple[Choice, Tensor | None]:
+    q, n, d = p.shape[-2], y.shape[-2], y.shape[-1]
+    if q * n < dense.COMPILED:
+        return Choice("dense", f"{q:,} × {n:,} pairs are few"), None
+    if not 2 <= d <= 8:
+        return Choice("dense", f"d = {d}"), None
+    if find_spec("triton") is None:
+        return Choice("dense", "triton is not installed"), None
+    from frostline.dynamics.mean_map.cuda import LEAST_TOLERANCE, cuda
+
+    if tolerance < LEAST_TOLERANCE:
+        return Choice("dense", f"a tolerance of {tolerance:g} is below what the cuda engine promises"), None
+    choice = Choice("cuda", f"the tokens are on a GPU, d = {d}")
+    return choice, cuda(p, y, log_weights, tolerance) if evaluate else None

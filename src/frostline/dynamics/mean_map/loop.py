@@ -11,7 +11,8 @@ from torch import Tensor
 from frostline.compiled import interruptible
 from frostline.dynamics.mean_map.pairs import add_four, add_three, largest_four, largest_three
 
-DIMENSIONS = (2, 3, 4)
+VANISHED = 1e-280
+"""Sums below may consist of exponentials that were cut off at 1e-304."""
 
 
 def loop(
@@ -42,10 +43,17 @@ def _all_pairs(p, y, w, out):
     for i in prange(members * queries):
         member, row = i // queries, i % queries
         query, sources, sums = p[member, row], y[member], np.zeros(wide + 1)
-        # Logits are shifted by their largest, so that none overflows and not all vanish.
+        # ⟨p, y⟩ ≤ |p|, so nothing overflows; where everything vanishes, the largest logit has to be looked for.
+        shift = np.sqrt((query**2).sum())
         if wide == 3:
-            add_three(query, sources, w, n, largest_three(query, sources, w, n), sums)
+            add_three(query, sources, w, n, shift, sums)
         else:
-            add_four(query, sources, w, n, largest_four(query, sources, w, n), sums)
+            add_four(query, sources, w, n, shift, sums)
+        if not sums[0] > VANISHED:
+            sums[:] = 0.0
+            if wide == 3:
+                add_three(query, sources, w, n, largest_three(query, sources, w, n), sums)
+            else:
+                add_four(query, sources, w, n, largest_four(query, sources, w, n), sums)
         for k in range(wide):
             out[member, row, k] = sums[1 + k] / sums[0]
