@@ -4,6 +4,7 @@ import shutil
 # Two test workers on two cores: one thread each, and for what they start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
