@@ -87,6 +87,15 @@ def test_the_promise_is_kept_by_any_query(d, kind, log_beta, log_tolerance, seed
     assert gap(p, y, tolerance, w) <= tolerance + 40 * 10**log_beta * 2e-16
 
 
+def test_the_lightest_source_counts_where_it_is_nearest():
+    """Weights of 1e-30 beside 1: lost in any running sum, and all that a cold query sees."""
+    rng = np.random.default_rng(0)
+    heavy, light = clouds("outlier", 2000, 3, rng), fl.sample.uniform(200, 3, seed=rng)
+    y, w = np.concatenate([heavy, light]), np.repeat([1.0, 1e-30], [2000, 200])
+    for kappa in (1e2, 1e3, 1e4):
+        assert gap(kappa * light, y, 1e-8, w) <= 1e-8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 3, 4])
 @pytest.mark.parametrize("beta", [10.0, 1e3, 1e4])

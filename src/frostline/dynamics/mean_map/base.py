@@ -73,8 +73,6 @@ def mean_map(
     array([[1., 0.],
            [0., 1.]])
     """
-    if not isinstance(head, Attention):
-        raise BadParameter(f"mean_map takes one Attention, not {type(head).__name__}; call it head by head.")
     queries, known, logs, kind = _checked(head, x, sources, weights, tolerance)
     found = evaluate(head.to(queries), queries, known, logs, pick(engine), tolerance)
     if not bool(torch.isfinite(found).all()):
@@ -99,6 +97,8 @@ def _checked(
     head: Attention, x: Array, sources: Array | None, weights: Array | None, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor | None, Kind]:
     """Queries, sources and log weights in the precision they are worked with, and what kind of array x was."""
+    if not isinstance(head, Attention):
+        raise BadParameter(f"mean_map takes one Attention, not {type(head).__name__}; call it head by head.")
     queries, kind = as_tokens(x, "x")
     known = queries if sources is None else as_tokens(sources, "sources")[0].to(queries)
     d = {"head": head.dimension, "x": queries.shape[-1], "sources": known.shape[-1]}

@@ -57,8 +57,7 @@ def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], le
     order = np.argsort(keys)
     keys, shares = keys[order], weights[order]
     start, stop, child, children, level = _cut(keys, e, LEVELS[e], leaf)
-    before = np.concatenate([[0.0], np.cumsum(shares)])
-    mass = before[stop] - before[start]
+    mass = _masses(shares, start, stop, child, children)
     face, middle, centre, radius = _places(keys[start], level, e + 1, LEVELS[e])
     return Boxes(
         order=order,
@@ -146,6 +145,21 @@ def _cut(keys, e, levels, leaf):
             children[at] = count - child[at]
         at += 1
     return start[:count], stop[:count], child[:count], children[:count], level[:count]
+
+
+@njit(cache=True)
+@no_type_check
+def _masses(weights, start, stop, child, children):
+    """Sums of weights, children first. Differences of one running sum would lose the lightest boxes to rounding."""
+    mass = np.zeros(len(start))
+    for box in range(len(start) - 1, -1, -1):
+        if children[box]:
+            for number in range(children[box]):
+                mass[box] += mass[child[box] + number]
+        else:
+            for j in range(start[box], stop[box]):
+                mass[box] += weights[j]
+    return mass
 
 
 @njit(cache=True)

@@ -134,7 +134,7 @@ def refuse(p: Float[Tensor, "*batch q d"], tolerance: float) -> None:
 WIDE = 0.4
 """Boxes up to this many kernel widths are not opened to bound a sum from below."""
 CLOSE, NEAR, FEW, MANY = 0.7, 2.0, 96, 512
-"""Queries form a group when they are within 0.5 of the kernel's width, or few and within 2; 512 at most."""
+"""Queries form a group when they are within 0.7 of the kernel's width, or few (96) and within 2; 512 at most."""
 
 
 class Groups(NamedTuple):
