@@ -64,7 +64,8 @@ class Plan:
         weights = np.ones(len(y)) if log_weights is None else np.exp(log_weights - log_weights.max())
         if not (weights > 0).all():
             y, weights = y[weights > 0], weights[weights > 0]
-        with interruptible():
+        # Queries that overflow give no numbers, which is the caller's to refuse.
+        with interruptible(), np.errstate(over="ignore", invalid="ignore"):
             boxes = boxed(np.ascontiguousarray(y), weights / weights.sum())
             size = np.sqrt((p * p).sum(1, keepdims=True))
             # Where p = 0 every direction is as good.
