@@ -127,7 +127,14 @@ def evaluate(
     tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """The mean map on tensors of one precision, without checks."""
-    return engine(head.beta * head.logit_direction(x), y, logs, tolerance)
+    try:
+        return engine(head.beta * head.logit_direction(x), y, logs, tolerance)
+    except torch.OutOfMemoryError:
+        free, total = torch.cuda.mem_get_info(x.device)
+        raise BadParameter(
+            f"the GPU has not enough memory for a mean map of {x.shape[-2]:,} × {y.shape[-2]:,} tokens: "
+            f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free. Use fewer tokens, or move them to the CPU."
+        ) from None
 
 
 def token_velocity(

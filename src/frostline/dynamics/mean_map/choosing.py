@@ -77,13 +77,12 @@ def _on_gpu(
     q, n, d = p.shape[-2], y.shape[-2], y.shape[-1]
     if q * n < dense.COMPILED:
         return Choice("dense", f"{q:,} × {n:,} pairs are few"), None
-    if not 2 <= d <= 8:
-        return Choice("dense", f"d = {d}"), None
     if find_spec("triton") is None:
         return Choice("dense", "triton is not installed"), None
-    from frostline.dynamics.mean_map.cuda import LEAST_TOLERANCE, cuda
+    from frostline.dynamics.mean_map.cuda import cuda, unable
 
-    if tolerance < LEAST_TOLERANCE:
-        return Choice("dense", f"a tolerance of {tolerance:g} is below what the cuda engine promises"), None
+    reason = unable(p, log_weights, tolerance)
+    if reason is not None:
+        return Choice("dense", reason), None
     choice = Choice("cuda", f"the tokens are on a GPU, d = {d}")
     return choice, cuda(p, y, log_weights, tolerance) if evaluate else None

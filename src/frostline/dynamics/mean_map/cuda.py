@@ -21,6 +21,8 @@ DIMENSIONS = range(2, 9)
 LEAST_TOLERANCE = 1e-12
 SINGLE = 1e-7
 """The smallest tolerance that is met in float32."""
+WIDEST = (40.0, 600.0)
+"""How far logarithms of weights may be apart in float32 and in float64: the lightest source may be all that counts."""
 SOURCES = (1024, 256, 128)
 """Sources in a block: many where few can be left out, and where float32 is good enough for all of them."""
 TILE = (64, 8, 2)
@@ -36,7 +38,9 @@ def cuda(
     tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """Σ_j w_j e^{⟨p,y_j⟩} y_j / Σ_j w_j e^{⟨p,y_j⟩}, within ``tolerance``, rounding aside."""
-    refuse(p, tolerance)
+    reason = unable(p, log_weights, tolerance)
+    if reason is not None:
+        raise BadParameter(f'the cuda engine cannot do this: {reason}; use engine="auto" or "dense".')
     d, n = p.shape[-1], y.shape[-2]
     logs = None if log_weights is None else log_weights.expand(y.shape[:-1]).reshape(-1, n)
     members = zip(p.reshape(-1, p.shape[-2], d), y.reshape(-1, n, d), strict=True)
@@ -47,68 +51,96 @@ def cuda(
     return torch.stack(found).reshape(p.shape).to(y.dtype)
 
 
-def refuse(p: Float[Tensor, "*batch q d"], tolerance: float) -> None:
-    """Say what this engine cannot do."""
+def unable(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance: float) -> str | None:
+    """What this engine cannot do, if it is that."""
     if not p.is_cuda:
-        raise BadParameter('the cuda engine needs tokens on a GPU; move them there, or use engine="auto".')
+        return "the tokens are not on a GPU"
     if p.shape[-1] not in DIMENSIONS:
-        raise BadParameter(f'the cuda engine is for 2 to 8 dimensions, not {p.shape[-1]}; use engine="dense".')
+        return f"d = {p.shape[-1]} is not 2 to 8"
     if tolerance < LEAST_TOLERANCE:
-        raise BadParameter(
-            f"the cuda engine promises errors down to {LEAST_TOLERANCE:g}, not {tolerance:g}: float64 rounds there. "
-            'Use engine="dense" for all the digits there are.'
-        )
+        return f"a tolerance of {tolerance:g} is below {LEAST_TOLERANCE:g}, where float64 rounds"
+    if log_weights is not None and _range(log_weights) > WIDEST[1]:
+        return f"the smallest weight is e^-{_range(log_weights):.0f} of the largest"
+    return None
+
+
+def _range(logs: Tensor) -> float:
+    """How far logarithms of weights are apart, those of weight zero aside."""
+    return float(logs.max() - logs[logs > -torch.inf].min())
 
 
 def _one(p: Tensor, y: Tensor, logs: Tensor | None, tolerance: float) -> Tensor:
-    q, d = p.shape
-    weights = torch.ones(len(y), dtype=torch.float64, device=y.device) if logs is None else (logs - logs.max()).exp()
+    weights = torch.ones_like(y[:, 0]) if logs is None else (logs - logs.max()).exp()
+    light = logs is not None and _range(logs) > WIDEST[0]
     y, weights = y[weights > 0], weights[weights > 0]
     order, asked = _order(y), _order(torch.nn.functional.normalize(p, dim=-1))
+    y, weights = y[order], weights[order]
     # Logits are in units of log 2, which is what the hardware's exponential wants.
     queries = p[asked] / math.log(2)
-    size = torch.linalg.vector_norm(queries, dim=1)
-    largest = float(size.max())
+    largest = float(torch.linalg.vector_norm(queries, dim=1).max())
     for each in SOURCES:
-        rows = -(-len(y) // each) * each
-        # The last block is filled with copies of the last source; the few that are summed are taken off again.
-        places = order[torch.arange(rows, device=y.device).clamp(max=len(y) - 1)]
-        blocks = y[places].reshape(-1, each, d)
-        centre = blocks.mean(1)
-        near = blocks - centre[:, None]
-        reach = torch.linalg.vector_norm(near, dim=-1).amax(1)
-        single = tolerance >= SINGLE and rounding(largest, float(reach.sort().values[9 * len(reach) // 10])) < tolerance
+        whole = len(y) // each * each
+        blocks = y[:whole].reshape(-1, each, y.shape[1])
+        reach = torch.linalg.vector_norm(blocks - blocks.mean(1, keepdim=True), dim=-1).amax(1).sort().values
+        usual = float(reach[9 * len(reach) // 10]) if whole else 2.0
+        single = not light and tolerance >= SINGLE and rounding(largest, usual) < tolerance
         if single:
             break
+    # Whole blocks, and what is left of the last one, filled up with weight zero: each part has shifts of its own.
+    parts = [_sums(queries, y[:whole], weights[:whole] if logs is not None else None, each, single, tolerance)]
+    if whole < len(y):
+        rest = y[-1:].expand(each, -1).clone()
+        rest[: len(y) - whole] = y[whole:]
+        shares = weights.new_zeros(each)
+        shares[: len(y) - whole] = weights[whole:]
+        parts.append(_sums(queries, rest, shares, each, single, tolerance))
+    shift = torch.stack([part[-1] for part in parts]).amax(0)
+    total = torch.stack([part[:-1] * torch.exp2(part[-1] - shift) for part in parts]).sum(0)
+    found = torch.empty_like(p)
+    found[asked] = (total[1:] / total[:1]).T
+    return found
+
+
+def _sums(
+    queries: Tensor, y: Tensor, weights: Tensor | None, each: int, single: bool, tolerance: float
+) -> Float[Tensor, "d+2 q"]:
+    """Σ w 2^{⟨p,y⟩ − shift}, the same times y, and the shift; for sources in whole blocks."""
+    q, d = queries.shape
+    out = torch.zeros((d + 2, q), dtype=torch.float64, device=y.device)
+    if not len(y):
+        out[-1] = -torch.inf
+        return out
+    blocks = y.reshape(-1, each, d)
+    centre = blocks.mean(1)
+    near = blocks - centre[:, None]
+    reach = torch.linalg.vector_norm(near, dim=-1).amax(1)
+    size = torch.linalg.vector_norm(queries, dim=1)
     kind = torch.float32 if single else torch.float64
-    out = torch.empty((d + 1, q), dtype=torch.float64, device=p.device)
+    smallest = 1.0 if weights is None else float(weights[weights > 0].min())
     m, k, warps = TILE
     _mean_map[(triton.cdiv(q, m),)](
         queries.T.contiguous(),
-        size.contiguous(),
+        size,
         near.reshape(-1, d).T.to(kind).contiguous(),
-        weights[places].to(kind),
+        near if weights is None else weights.to(kind),
         centre.T.contiguous(),
         reach,
         out,
         q,
         len(y),
-        rows,
         # All that is left out is below the tolerance even beside a source of the smallest weight and largest logit.
-        math.log2(4 * len(y) / (tolerance * float(weights.min()))),
+        math.log2(8 * len(y) / (tolerance * smallest)),
         D=d,
         KIND=tl.float32 if single else tl.float64,
         FAST=single,
-        WEIGHTED=logs is not None,
-        EXACT=largest * float(reach.max()) > SAFE,
+        WEIGHTED=weights is not None,
+        EXACT=float(size.max() * reach.max()) > SAFE,
         M=m,
         N=k,
         SOURCES=each,
         num_warps=warps,
     )
-    found = torch.empty((q, d), dtype=torch.float64, device=p.device)
-    found[asked] = (out[1:] / out[:1]).T
-    return found
+    return out
 
 
 def rounding(kappa: float, reach: float) -> float:
@@ -144,13 +176,13 @@ def _power(e, FAST: tl.constexpr):
 @triton.jit
 @no_type_check
 def _mean_map(
-    P, SIZE, Z, W, C, R, OUT, q, n, stride, cut,
+    P, SIZE, Z, W, C, R, OUT, q, n, cut,
     D: tl.constexpr, KIND: tl.constexpr, FAST: tl.constexpr, WEIGHTED: tl.constexpr, EXACT: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, SOURCES: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * M + tl.arange(0, M)
     there = rows < q
-    blocks = stride // SOURCES
+    blocks = n // SOURCES
     size = tl.load(SIZE + rows, mask=there, other=0.0)
     p0 = tl.load(P + rows, mask=there, other=0.0)
     p1 = tl.load(P + q + rows, mask=there, other=0.0)
@@ -224,10 +256,10 @@ def _mean_map(
                     z5 = z0
                     z6 = z0
                     z7 = z0
-                    for inner in range(0, min(SOURCES, n - b * SOURCES), N):
+                    for inner in range(0, SOURCES, N):
                         j = b * SOURCES + inner + tl.arange(0, N)
                         y0 = tl.load(Z + j)[None, :]
-                        y1 = tl.load(Z + stride + j)[None, :]
+                        y1 = tl.load(Z + n + j)[None, :]
                         y2 = y0
                         y3 = y0
                         y4 = y0
@@ -236,22 +268,22 @@ def _mean_map(
                         y7 = y0
                         e = from_shift + f0 * y0 + f1 * y1
                         if D > 2:
-                            y2 = tl.load(Z + 2 * stride + j)[None, :]
+                            y2 = tl.load(Z + 2 * n + j)[None, :]
                             e += f2 * y2
                         if D > 3:
-                            y3 = tl.load(Z + 3 * stride + j)[None, :]
+                            y3 = tl.load(Z + 3 * n + j)[None, :]
                             e += f3 * y3
                         if D > 4:
-                            y4 = tl.load(Z + 4 * stride + j)[None, :]
+                            y4 = tl.load(Z + 4 * n + j)[None, :]
                             e += f4 * y4
                         if D > 5:
-                            y5 = tl.load(Z + 5 * stride + j)[None, :]
+                            y5 = tl.load(Z + 5 * n + j)[None, :]
                             e += f5 * y5
                         if D > 6:
-                            y6 = tl.load(Z + 6 * stride + j)[None, :]
+                            y6 = tl.load(Z + 6 * n + j)[None, :]
                             e += f6 * y6
                         if D > 7:
-                            y7 = tl.load(Z + 7 * stride + j)[None, :]
+                            y7 = tl.load(Z + 7 * n + j)[None, :]
                             e += f7 * y7
                         if turn == 1:
                             z = tl.maximum(z, e)
@@ -277,86 +309,24 @@ def _mean_map(
                     if turn == 1:
                         shift = tl.maximum(shift, shift + tl.max(z, 1).to(tl.float64))
                     else:
-                        s = tl.sum(z, 1)
-                        s0 = tl.sum(z0, 1)
-                        s1 = tl.sum(z1, 1)
-                        s2 = tl.sum(z2, 1)
-                        s3 = tl.sum(z3, 1)
-                        s4 = tl.sum(z4, 1)
-                        s5 = tl.sum(z5, 1)
-                        s6 = tl.sum(z6, 1)
-                        s7 = tl.sum(z7, 1)
-                        if (b == blocks - 1) & (n % N != 0):
-                            last = n - 1 + tl.zeros((N,), tl.int32)
-                            y0 = tl.load(Z + last)[None, :]
-                            y1 = tl.load(Z + stride + last)[None, :]
-                            y2 = y0
-                            y3 = y0
-                            y4 = y0
-                            y5 = y0
-                            y6 = y0
-                            y7 = y0
-                            if D > 2:
-                                y2 = tl.load(Z + 2 * stride + last)[None, :]
-                            if D > 3:
-                                y3 = tl.load(Z + 3 * stride + last)[None, :]
-                            if D > 4:
-                                y4 = tl.load(Z + 4 * stride + last)[None, :]
-                            if D > 5:
-                                y5 = tl.load(Z + 5 * stride + last)[None, :]
-                            if D > 6:
-                                y6 = tl.load(Z + 6 * stride + last)[None, :]
-                            if D > 7:
-                                y7 = tl.load(Z + 7 * stride + last)[None, :]
-                            spare = tl.where(tl.arange(0, N) < N - n % N, 1.0, 0.0).to(KIND)[None, :]
-                            e = from_shift + f0 * y0 + f1 * y1
-                            if D > 2:
-                                e += f2 * y2
-                            if D > 3:
-                                e += f3 * y3
-                            if D > 4:
-                                e += f4 * y4
-                            if D > 5:
-                                e += f5 * y5
-                            if D > 6:
-                                e += f6 * y6
-                            if D > 7:
-                                e += f7 * y7
-                            e = _power(e, FAST) * spare
-                            if WEIGHTED:
-                                e *= tl.load(W + last)[None, :]
-                            s -= tl.sum(e, 1)
-                            s0 -= tl.sum(e * y0, 1)
-                            s1 -= tl.sum(e * y1, 1)
-                            if D > 2:
-                                s2 -= tl.sum(e * y2, 1)
-                            if D > 3:
-                                s3 -= tl.sum(e * y3, 1)
-                            if D > 4:
-                                s4 -= tl.sum(e * y4, 1)
-                            if D > 5:
-                                s5 -= tl.sum(e * y5, 1)
-                            if D > 6:
-                                s6 -= tl.sum(e * y6, 1)
-                            if D > 7:
-                                s7 -= tl.sum(e * y7, 1)
-                        s = s.to(tl.float64)
+                        s = tl.sum(z, 1).to(tl.float64)
                         t += s
-                        t0 += s0.to(tl.float64) + s * tl.load(C + b)
-                        t1 += s1.to(tl.float64) + s * tl.load(C + blocks + b)
+                        t0 += tl.sum(z0, 1).to(tl.float64) + s * tl.load(C + b)
+                        t1 += tl.sum(z1, 1).to(tl.float64) + s * tl.load(C + blocks + b)
                         if D > 2:
-                            t2 += s2.to(tl.float64) + s * tl.load(C + 2 * blocks + b)
+                            t2 += tl.sum(z2, 1).to(tl.float64) + s * tl.load(C + 2 * blocks + b)
                         if D > 3:
-                            t3 += s3.to(tl.float64) + s * tl.load(C + 3 * blocks + b)
+                            t3 += tl.sum(z3, 1).to(tl.float64) + s * tl.load(C + 3 * blocks + b)
                         if D > 4:
-                            t4 += s4.to(tl.float64) + s * tl.load(C + 4 * blocks + b)
+                            t4 += tl.sum(z4, 1).to(tl.float64) + s * tl.load(C + 4 * blocks + b)
                         if D > 5:
-                            t5 += s5.to(tl.float64) + s * tl.load(C + 5 * blocks + b)
+                            t5 += tl.sum(z5, 1).to(tl.float64) + s * tl.load(C + 5 * blocks + b)
                         if D > 6:
-                            t6 += s6.to(tl.float64) + s * tl.load(C + 6 * blocks + b)
+                            t6 += tl.sum(z6, 1).to(tl.float64) + s * tl.load(C + 6 * blocks + b)
                         if D > 7:
-                            t7 += s7.to(tl.float64) + s * tl.load(C + 7 * blocks + b)
+                            t7 += tl.sum(z7, 1).to(tl.float64) + s * tl.load(C + 7 * blocks + b)
     tl.store(OUT + rows, t, mask=there)
+    tl.store(OUT + (D + 1) * q + rows, shift, mask=there)
     tl.store(OUT + q + rows, t0, mask=there)
     tl.store(OUT + 2 * q + rows, t1, mask=there)
     if D > 2:
