@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from frostline.monitoring.tapping import Taking
 
-HOLD = {"cpu": (128, 4096), "cuda": (1024, 32_768)}
+HOLD = {"cpu": (128, 4096), "cuda": (512, 16_384)}
 """Texts, or tokens with padding, that are enough."""
 
 

@@ -59,8 +59,8 @@ class Watch:
     texts     how many texts were scored; failures: how many passes could not be
     recent    the last thousand p-values
 
-    Small passes are gathered until there are ``hold`` texts (1: scored at once; else 128, on a GPU 1,024) or 4,096 tokens
-    (32,768); on a GPU nothing waits for results. Asking for any of the above scores and counts all there is. Alarms are
+    Small passes are gathered until there are ``hold`` texts (1: scored at once; else 128, on a GPU 512) or 4,096 tokens
+    (16,384); on a GPU nothing waits for results. Asking for any of the above scores and counts all there is. Alarms are
     logged (logger "frostline"). ``on_alarm`` is called with the watch when one rings; ``log_only`` keeps it from being
     called: for trying it out before acting on it. With ``tokenizer`` reasons name tokens, not only their places.
     ``entry``: the module that is called where that is not the model itself.
