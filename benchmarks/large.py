@@ -22,7 +22,7 @@ ASKED = 2000
 
 
 def tokens(n: int, d: int, beta: float, tau: float) -> tuple[fl.Attention, np.ndarray]:
-    head = fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2, 0.1][:d]), np.eye(d), beta)
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5, *[0.2] * d][:d]), np.eye(d), beta)
     x = fl.sample.uniform(n, d, seed=0)
     return head, x if tau == 0 else np.ascontiguousarray(at_clocks(head, x, [tau])[0])
 

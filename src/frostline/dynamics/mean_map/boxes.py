@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numba import njit, prange
 
-LEAF = 32
+LEAF = 96
 """Points up to which a box is not cut further."""
 HALF = np.pi / 4
 """Half width of a face."""
@@ -50,6 +50,24 @@ class Boxes(NamedTuple):
     excess: Float[np.ndarray, " boxes"]
 
 
+class Sorted(NamedTuple):
+    """The order of the points and the stretches of the boxes alone, as in ``Boxes``."""
+
+    order: Int[np.ndarray, " n"]
+    start: Int[np.ndarray, " boxes"]
+    stop: Int[np.ndarray, " boxes"]
+    child: Int[np.ndarray, " boxes"]
+    children: Int[np.ndarray, " boxes"]
+
+
+def in_boxes(points: Float[np.ndarray, "n d"], leaf: int) -> Sorted:
+    """Unit vectors in the order of a tree; boxes of more than ``leaf`` points are cut."""
+    e = points.shape[1] - 1
+    keys, _ = _keys(points, LEVELS[e])
+    order = np.argsort(keys)
+    return Sorted(order, *_cut(keys[order], e, LEVELS[e], leaf)[:4])
+
+
 def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], leaf: int = LEAF) -> Boxes:
     """The tree of unit vectors in d = 2, 3 or 4 dimensions; boxes of more than ``leaf`` points are cut."""
     e = points.shape[1] - 1
@@ -61,8 +79,8 @@ def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], le
     face, middle, centre, radius = _places(keys[start], level, e + 1, LEVELS[e])
     return Boxes(
         order=order,
-        points=np.ascontiguousarray(points[order].T),
-        angles=np.ascontiguousarray(angles[order].T),
+        points=_turned(points, order),
+        angles=_turned(angles, order),
         weights=shares,
         start=start,
         stop=stop,
@@ -76,6 +94,18 @@ def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], le
         mass=mass,
         excess=np.log(np.maximum(1.0, 1 / (16 * mass))),
     )
+
+
+@njit(cache=True, parallel=True)
+@no_type_check
+def _turned(rows, order):
+    """rows[order].T in its own memory."""
+    n, d = rows.shape
+    out = np.empty((d, n))
+    for i in prange(n):
+        for k in range(d):
+            out[k, i] = rows[order[i], k]
+    return out
 
 
 @njit(cache=True, parallel=True)
@@ -162,7 +192,7 @@ def _masses(weights, start, stop, child, children):
     return mass
 
 
-@njit(cache=True)
+@njit(cache=True, parallel=True)
 @no_type_check
 def _places(keys, level, d, levels):
     """Where boxes are, read off the key of any point in them."""
@@ -171,8 +201,8 @@ def _places(keys, level, d, levels):
     middle = np.zeros((count, e))
     centre = np.zeros((count, d))
     radius = np.full(count, 2.0)
-    corner, other = np.empty(e), np.empty(d)
-    for box in range(1, count):
+    for box in prange(1, count):
+        corner, other = np.empty(e), np.empty(d)
         face[box] = np.int64(keys[box] >> np.uint64(e * levels))
         half = HALF * 2.0 ** -level[box]
         for k in range(e):

@@ -4,6 +4,7 @@ import logging
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,10 +12,8 @@ from torch import Tensor
 from frostline.dynamics.mean_map import dense
 
 LOG = logging.getLogger("frostline")
-LARGE = 1 << 27
-"""Pairs below which building a tree takes longer than summing everything."""
-PRICE = 2.0
-"""What a pair costs through the tree, its share of building and listing included, in pairs of the dense loop."""
+LARGE = {2: 1 << 24, 3: 1 << 26, 4: 1 << 28}
+"""Pairs below which building a tree takes longer than summing everything, by dimension."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def _tried(
     if not dense.worth_compiling(p, y):
         why = f"d = {d}" if d > 4 else f"{q:,} × {n:,} pairs are few"
         return Choice("dense", why), None
-    if q * n < LARGE:
+    if q * n < LARGE.get(d, 0):
         return Choice("dense", f"{q:,} × {n:,} pairs are fewer than a tree pays for"), None
     # numba takes a second to import: only those who need compiled loops pay for it.
     from frostline.dynamics.mean_map.tree import LEAST_TOLERANCE, plans
@@ -62,8 +61,8 @@ def _tried(
     if tolerance < LEAST_TOLERANCE:
         return Choice("dense", f"a tolerance of {tolerance:g} is below what a tree promises"), None
     made = list(plans(p, y, log_weights, tolerance))
-    pairs = sum(plan.pairs() for plan in made) / len(made)
-    if PRICE * pairs > n:
+    cost, pairs = np.mean([plan.cost() for plan in made], axis=0)
+    if cost > n:
         return Choice("dense", f"a tree would sum about {pairs:,.0f} of {n:,} sources per query"), None
     choice = Choice("tree", f"it sums about {pairs:,.0f} instead of {n:,} sources per query")
     if not evaluate:

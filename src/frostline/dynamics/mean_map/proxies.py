@@ -13,7 +13,7 @@ from numba import njit, prange
 
 from frostline.dynamics.mean_map.boxes import HALF, Boxes, lift
 
-EDGE = {1: 24, 2: 8, 3: 5}
+EDGE = {1: 24, 2: 5, 3: 5}
 """Nodes in a row that are kept or left out together, by the number of coordinates."""
 
 
@@ -59,25 +59,30 @@ def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
     moments = np.zeros((len(which), *(most if axis >= 3 - e else 1 for axis in range(3))))
     _from_points(which, slot, boxes, moments)
     _upwards(which[::-1].copy(), slot, boxes, nodes, turn, moments)
-    first, blocks, parts, before = np.full((len(orders), len(counts)), -1), [], [], 0
-    for row, order in enumerate(orders):
-        own = which[counts[which] > order**e]
-        edge = min(EDGE[e], order)
-        blocks.append((-(-order // edge)) ** e)
-        first[row, own] = before + blocks[-1] * np.arange(len(own))
-        before += blocks[-1] * len(own)
-        parts.append(_spread(own, slot[own], boxes, moments, *_chebyshev(order), edge, blocks[-1]))
-    sizes, centres, radii, totals, points, weights = (list(part) for part in zip(*parts, strict=True))
-    return Proxies(
-        first,
-        np.array(blocks),
-        np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
-        np.concatenate(centres),
-        np.concatenate(radii),
-        np.log(2 * np.maximum(np.concatenate(totals), 1e-300)),
-        np.concatenate(points, axis=1),
-        np.concatenate(weights),
+    owners = [which[counts[which] > order**e] for order in orders]
+    edges = [min(EDGE[e], order) for order in orders]
+    blocks = [(-(-order // edge)) ** e for order, edge in zip(orders, edges, strict=True)]
+    own = np.array([len(owner) for owner in owners])
+    # Where each order's blocks and points begin, and how many there are in all.
+    block = np.append(0, np.cumsum(own * blocks))
+    at = np.append(0, np.cumsum(own * np.array(orders) ** e))
+    made = Proxies(
+        first=np.full((len(orders), len(counts)), -1),
+        blocks=np.array(blocks),
+        start=np.zeros(block[-1] + 1, np.int64),
+        centre=np.zeros((block[-1], e + 1)),
+        radius=np.zeros(block[-1]),
+        size=np.empty(block[-1]),
+        points=np.empty((e + 1, at[-1])),
+        weights=np.empty(at[-1]),
     )
+    for row, order in enumerate(orders):
+        made.first[row, owners[row]] = block[row] + blocks[row] * np.arange(own[row])
+        # The arrays one by one: numba takes a loop that only writes into a tuple's for one without effect.
+        own_blocks = (edges[row], blocks[row], block[row], at[row])
+        _spread(owners[row], slot, boxes, moments, *_chebyshev(order), *own_blocks, *made[2:])
+    np.cumsum(made.start, out=made.start)  # sizes until now
+    return made
 
 
 def _chebyshev(order: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]:
@@ -156,11 +161,23 @@ def _applied(axis, matrix, given):
 
 @njit(cache=True)
 @no_type_check
+def _moved(offset, scale, nodes, turn):
+    """The matrix that turns moments on an interval into those on a larger one, where it lies at offset ± scale."""
+    matrix, row = np.empty((len(nodes), len(nodes))), np.empty(len(nodes))
+    for i in range(len(nodes)):
+        _polynomials(offset + scale * nodes[i], row)
+        matrix[:, i] = row
+    return matrix @ turn
+
+
+@njit(cache=True)
+@no_type_check
 def _upwards(backwards, slot, boxes, nodes, turn, moments):
     """Add to the moments of parents those of their children's proxies; small boxes come first."""
     middle, level, children, child = boxes.middle, boxes.level, boxes.children, boxes.child
-    e, k = middle.shape[1], len(nodes)
-    matrix, row = np.empty((k, k)), np.empty(k)
+    e = middle.shape[1]
+    # Most children are half as wide as their parent, to its left or to its right.
+    halves = (_moved(-0.5, 0.5, nodes, turn), _moved(0.5, 0.5, nodes, turn))
     for box in backwards:
         for number in range(children[box]):
             part = child[box] + number
@@ -168,37 +185,35 @@ def _upwards(backwards, slot, boxes, nodes, turn, moments):
                 continue
             given = moments[slot[part]]
             for xi in range(e):
-                for i in range(k):
-                    place = middle[part, xi] + HALF * 2.0 ** -level[part] * nodes[i]
-                    _polynomials((place - middle[box, xi]) / HALF * 2.0 ** level[box], row)
-                    matrix[:, i] = row
-                given = _applied(3 - e + xi, matrix @ turn, given)
+                offset = (middle[part, xi] - middle[box, xi]) / HALF * 2.0 ** level[box]
+                if level[part] == level[box] + 1:
+                    matrix = halves[0] if offset < 0 else halves[1]
+                else:
+                    matrix = _moved(offset, 2.0 ** (level[box] - level[part]), nodes, turn)
+                given = _applied(3 - e + xi, matrix, given)
             moments[slot[box]] += given
 
 
 @njit(cache=True, parallel=True)
 @no_type_check
-def _spread(which, slots, boxes, moments, nodes, turn, edge, blocks):
-    """Charges from moments, and the proxies as points, block after block."""
+def _spread(which, slot, boxes, moments, nodes, turn, edge, blocks, first, begins,
+            start, centre, radius, size, points, weights):  # fmt: skip
+    """Charges from moments, and the proxies as points, block after block, into arrays of ``Proxies``."""
     middle, level = boxes.middle, boxes.level
     e, k = middle.shape[1], len(nodes)
     d, each = e + 1, k**e
-    points, weights = np.empty((d, len(which) * each)), np.empty(len(which) * each)
-    sizes = np.zeros(len(which) * blocks, np.int64)
-    centre, radius = np.zeros((len(which) * blocks, d)), np.zeros(len(which) * blocks)
-    total = np.zeros(len(which) * blocks)
     rows = -(-k // edge)
     for number in prange(len(which)):
         box = which[number]
         xi, point = np.empty(e), np.empty(d)
-        given = moments[slots[number]]
+        given = moments[slot[box]]
         for c in range(e):
             given = _applied(3 - e + c, turn, given)
         flat = given.ravel()
-        at = number * each
+        at = begins + number * each
         for part in range(blocks):
-            block = number * blocks + part
-            begin = at
+            block = first + number * blocks + part
+            begin, total = at, 0.0
             for inside in range(edge**e):
                 index, code, rest, there = 0, part, inside, True
                 for c in range(e):
@@ -213,14 +228,14 @@ def _spread(which, slots, boxes, moments, nodes, turn, edge, blocks):
                     lift(boxes.face[box], xi, point)
                     points[:, at] = point
                     weights[at] = flat[index]
-                    total[block] += abs(flat[index])
+                    total += abs(flat[index])
                     centre[block] += point
                     at += 1
-            sizes[block] = at - begin
+            start[block + 1] = at - begin
             centre[block] /= max(1, at - begin)
+            size[block] = np.log(2 * max(total, 1e-300))
             for j in range(begin, at):
                 far = 0.0
                 for c in range(d):
                     far += (points[c, j] - centre[block, c]) ** 2
                 radius[block] = max(radius[block], np.sqrt(far))
-    return sizes, centre, radius, total, points, weights
