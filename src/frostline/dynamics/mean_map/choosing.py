@@ -1,6 +1,7 @@
 """Which engine: by dimension, device and number of tokens, and for large clouds by what a tree would have to sum."""
 
 import logging
+import math
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -12,8 +13,10 @@ from torch import Tensor
 from frostline.dynamics.mean_map import dense
 
 LOG = logging.getLogger("frostline")
-LARGE = {2: 1 << 24, 3: 1 << 26, 4: 1 << 28}
+LARGE = {2: 4_000_000, 3: 45_000_000, 4: 120_000_000}
 """Pairs below which building a tree takes longer than summing everything, by dimension."""
+WORTH = 0.85
+"""What a tree may cost, as estimated, of what the dense loop costs: the estimate is a little low."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def _tried(
     if not dense.worth_compiling(p, y):
         why = f"d = {d}" if d > 4 else f"{q:,} × {n:,} pairs are few"
         return Choice("dense", why), None
-    if q * n < LARGE.get(d, 0):
+    if q * n < LARGE.get(d, math.inf):
         return Choice("dense", f"{q:,} × {n:,} pairs are fewer than a tree pays for"), None
     # numba takes a second to import: only those who need compiled loops pay for it.
     from frostline.dynamics.mean_map.tree import LEAST_TOLERANCE, plans
@@ -62,7 +65,7 @@ def _tried(
         return Choice("dense", f"a tolerance of {tolerance:g} is below what a tree promises"), None
     made = list(plans(p, y, log_weights, tolerance))
     cost, pairs = np.mean([plan.cost() for plan in made], axis=0)
-    if cost > n:
+    if cost > WORTH * n:
         return Choice("dense", f"a tree would sum about {pairs:,.0f} of {n:,} sources per query"), None
     choice = Choice("tree", f"it sums about {pairs:,.0f} instead of {n:,} sources per query")
     if not evaluate:

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 # Logits held at once by `blocks`.
 BLOCK = 1 << 22
-COMPILED = 1 << 20
+COMPILED = 1 << 19
 """Pairs from which a compiled loop is used."""
 
 

@@ -33,12 +33,15 @@ def _order(group, box, away, across, allowed, boxes, proxies, table):
         while r < len(table.ratios) - 2 and table.ratios[r + 1] < best and table.error[order, level, r + 1] < np.inf:
             r += 1
         for at in range(max(0, r - 1), r + 2):
-            worst = -np.inf
-            for arc in range(table.reach.shape[2]):
+            own = -np.inf
+            # The highest arc first: it is often enough to see that this will not do.
+            for arc in range(table.reach.shape[2] - 1, -1, -1):
                 wide = table.reach[level, at, arc]
                 grown = (group.kappa + group.spread) * table.growth[level, at, arc]
-                worst = max(worst, grown + largest(group, away - wide, across + wide))
-            wrong = min(wrong, table.error[order, level, at] + worst)
+                own = max(own, table.error[order, level, at] + grown + largest(group, away - wide, across + wide))
+                if own > allowed:
+                    break
+            wrong = min(wrong, own)
         if wrong > allowed:
             break
         found, lost = order, boxes.mass[box] * exponential(max(wrong, LEAST))

@@ -48,18 +48,15 @@ def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
     Boxes much wider than the kernel of the smallest ``kappa`` that will be asked for are left out.
     """
     e, most = len(boxes.points) - 1, orders[-1]
-    counts = boxes.stop - boxes.start
-    counts[(HALF * 2.0**-boxes.level) ** 2 * kappa > WIDEST**2] = 0
-    counts[0] = 0
-    which = np.flatnonzero(counts > orders[0] ** e)
-    slot = np.full(len(counts), -1)
+    owners = _owners(boxes, orders, kappa)
+    which = owners[0]
+    slot = np.full(len(boxes.start), -1)
     slot[which] = np.arange(len(which))
     nodes, turn = _chebyshev(most)
     # Three axes whatever e is, the first ones of length 1 where there are fewer coordinates.
     moments = np.zeros((len(which), *(most if axis >= 3 - e else 1 for axis in range(3))))
     _from_points(which, slot, boxes, moments)
     _upwards(which[::-1].copy(), slot, boxes, nodes, turn, moments)
-    owners = [which[counts[which] > order**e] for order in orders]
     edges = [min(EDGE[e], order) for order in orders]
     blocks = [(-(-order // edge)) ** e for order, edge in zip(orders, edges, strict=True)]
     own = np.array([len(owner) for owner in owners])
@@ -67,7 +64,7 @@ def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
     block = np.append(0, np.cumsum(own * blocks))
     at = np.append(0, np.cumsum(own * np.array(orders) ** e))
     made = Proxies(
-        first=np.full((len(orders), len(counts)), -1),
+        first=np.full((len(orders), len(slot)), -1),
         blocks=np.array(blocks),
         start=np.zeros(block[-1] + 1, np.int64),
         centre=np.zeros((block[-1], e + 1)),
@@ -83,6 +80,35 @@ def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
         _spread(owners[row], slot, boxes, moments, *_chebyshev(order), *own_blocks, *made[2:])
     np.cumsum(made.start, out=made.start)  # sizes until now
     return made
+
+
+def _owners(boxes: Boxes, orders: Sequence[int], kappa: float) -> list[Int[np.ndarray, " owners"]]:
+    """The boxes that have proxies of each order."""
+    counts = boxes.stop - boxes.start
+    counts[(HALF * 2.0**-boxes.level) ** 2 * kappa > WIDEST**2] = 0
+    counts[0] = 0
+    return [np.flatnonzero(counts > order ** (len(boxes.points) - 1)) for order in orders]
+
+
+def sketched(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
+    """``proxies`` without the points, and every box in one block: enough to see how many there would be to sum."""
+    e, owners = len(boxes.points) - 1, _owners(boxes, orders, kappa)
+    first, before = np.full((len(orders), len(boxes.start)), -1), 0
+    for row, own in enumerate(owners):
+        first[row, own] = before + np.arange(len(own))
+        before += len(own)
+    own = np.concatenate(owners)
+    sizes = np.repeat(np.array(orders) ** e, [len(each) for each in owners])
+    return Proxies(
+        first=first,
+        blocks=np.ones(len(orders), np.int64),
+        start=np.append(0, np.cumsum(sizes)),
+        centre=boxes.centre[own],
+        radius=boxes.radius[own],
+        size=np.log(2 * boxes.mass[own]),
+        points=np.empty((e + 1, 0)),
+        weights=np.empty(0),
+    )
 
 
 def _chebyshev(order: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]:

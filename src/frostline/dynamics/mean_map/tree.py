@@ -19,15 +19,17 @@ from frostline.dynamics.mean_map.boxes import LEVELS, Boxes, Sorted, boxed, in_b
 from frostline.dynamics.mean_map.groups import MANY, STACK, Groups, grouped, seen_from
 from frostline.dynamics.mean_map.lists import counted, within
 from frostline.dynamics.mean_map.pairs import add_four, add_three
-from frostline.dynamics.mean_map.proxies import Proxies, proxies
+from frostline.dynamics.mean_map.proxies import proxies, sketched
 from frostline.errors import BadParameter
 
 DIMENSIONS = (2, 3, 4)
 LEAST_TOLERANCE = 1e-13
 LARGEST = 500.0
 """Exponents that a group's queries may have."""
-PAIR, BOX, GROUP = 1.2, 150.0, 6000.0
-"""What a pair, a box that is looked at, and a group cost, in pairs of the dense loop (measured)."""
+PAIR, BOX, GROUP, PROXY, MOMENT = 1.2, 150.0, 6000.0, 200.0, 0.6
+"""What a pair, a box that is looked at, a group, a proxy and a moment of a point cost, in pairs of the dense loop."""
+SOME = 32
+"""Queries, and groups of them, that the cost is estimated from."""
 CHUNK = 1024
 """Sources copied together: they stay in the cache while every query of a group goes through them."""
 
@@ -46,7 +48,8 @@ class Plan:
     asked: Sorted
     groups: Groups
     boxes: Boxes
-    proxies: Proxies
+    orders: tuple[int, ...]
+    kappa: float
     table: Bounds
     tolerance: float
 
@@ -72,23 +75,30 @@ class Plan:
             groups = grouped(np.ascontiguousarray(p[asked.order]), asked)
             used = orders(d, tolerance)
             table = bounds(used, d - 1, LEVELS[d - 1])
-            return cls(asked, groups, boxes, proxies(boxes, used, float(size.min())), table, tolerance)
+            return cls(asked, groups, boxes, used, float(size.min()), table, tolerance)
 
     def cost(self) -> tuple[float, float]:
         """What a query will cost, in pairs of the dense loop, and how many sources and proxies it will sum; in the mean
-        of some groups."""
-        some = np.unique(np.linspace(0, len(self.groups.start) - 1, 64).astype(int))
+        of some."""
+        q, groups, by_start = len(self.groups.p), len(self.groups.start), np.argsort(self.groups.start)
+        places = np.linspace(0, q - 1, SOME).astype(int)
+        # Pairs are those of queries, lists those of groups: some of each are looked at.
+        own = by_start[np.searchsorted(self.groups.start[by_start], places, side="right") - 1]
+        some = np.append(own, np.linspace(0, groups - 1, SOME).astype(int))
+        few = sketched(self.boxes, self.orders, self.kappa)
         with interruptible():
-            counts, seen = counted(some, self.groups, self.boxes, self.proxies, self.table, self.tolerance)
-        sizes = self.groups.stop[some] - self.groups.start[some]
-        queries = sizes.sum()
-        pairs = (sizes * counts).sum() / queries
-        return float(PAIR * pairs + (BOX * seen.sum() + GROUP * len(some)) / queries), float(pairs)
+            counts, seen = counted(some, self.groups, self.boxes, few, self.table, self.tolerance)
+        pairs, listing = counts[:SOME].mean(), (BOX * seen[SOME:].mean() + GROUP) * groups / q
+        d, n = self.boxes.points.shape
+        moments = n * self.orders[-1] ** (d - 1) if len(few.size) else 0
+        building = (PROXY * few.start[-1] + MOMENT * moments) / q
+        return float(PAIR * pairs + listing + building), float(pairs)
 
     def mean_map(self) -> Float[np.ndarray, "q d"]:
         found = np.empty(self.groups.p.shape)
         with interruptible():
-            _evaluate(self.groups, self.boxes, self.proxies, self.table, self.tolerance, 8 * get_num_threads(), found)
+            made = proxies(self.boxes, self.orders, self.kappa)
+            _evaluate(self.groups, self.boxes, made, self.table, self.tolerance, 8 * get_num_threads(), found)
         out = np.empty_like(found)
         out[self.asked.order] = found
         return out
