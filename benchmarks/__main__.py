@@ -19,7 +19,7 @@ from rich.table import Table
 from scipy.integrate import solve_ivp
 
 import frostline as fl
-from benchmarks import audits, watching
+from benchmarks import audits, choices, steppers, watching
 from benchmarks import large as large_clouds
 from frostline.transport.atoms import two_atoms as sorted_atoms
 from frostline.transport.exact import exact
@@ -193,6 +193,11 @@ def run_all() -> list[dict[str, Any]]:
         lambda: large_clouds.compare(100_000, 3, 1e4, 4, 1e-6),
         lambda: large_clouds.compare(1_000_000, 3, 1e3, 0, 1e-6, rounds=1),
         lambda: large_clouds.compare(1_000_000, 2, 1e4, 0, 1e-8, rounds=1),
+        lambda: large_clouds.public(4096, 100.0, "numpy, n×n, no shift", large_clouds.numpy_way),
+        lambda: large_clouds.public(4096, 1000.0, "numpy, n×n, no shift", large_clouds.numpy_way),
+        large_clouds.against_keops,
+        choices.in_bench,
+        steppers.in_bench,
         lambda: zero_temperature(1000, 3),
         lambda: zero_temperature(1000, 32),
         lambda: two_atoms(2000, 3),
@@ -228,7 +233,7 @@ def main() -> None:
     for row in rows:
         table.add_row(
             row["what"],
-            f"{1e3 * row['ours_s']:.2f} ms",
+            "" if row["ours_s"] is None else f"{1e3 * row['ours_s']:.2f} ms",
             row["peer"] if row["peer_s"] is None else f"{1e3 * row['peer_s']:.2f} ms ({row['peer']})",
             "" if row["ratio"] is None else f"{row['ratio']:.2f}",
             f"{row['gap']:.1e}",

@@ -30,25 +30,30 @@ class Size:
     factors: tuple[float, ...]
     seeds: int
     until: float
-    warm_counts: tuple[int, ...]
-    warm_seeds: int
+    warm: tuple[tuple[int, int], ...]
+    """Pairs of n and how many seeds."""
+    large: tuple[tuple[int, int], ...] = ()
+    large_factors: tuple[float, ...] = ()
+    """The same with one seed: chance matters little there."""
 
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     rows = Rows("d", "n", "factor", "beta", "off_cluster", "W2", "imbalance")
-    for d, n in size.clouds:
-        for factor in size.factors:
-            tick(f"d = {d}, n = {n}, κ = {factor:g} κ*")
-            beta = factor * freezing(n, d)
-            if beta < WARM:
-                continue
-            rng = np.random.default_rng([10, seed, d, n])
-            for off, w, wrong in _ends(d, n, beta, size.seeds, size.until, rng):
-                rows.add(d, n, factor, beta, off, w, wrong)
+    for (d, n), factor, seeds in [
+        *((cloud, factor, size.seeds) for cloud in size.clouds for factor in size.factors),
+        *((cloud, factor, 1) for cloud in size.large for factor in size.large_factors),
+    ]:
+        tick(f"d = {d}, n = {n}, κ = {factor:g} κ*")
+        beta = factor * freezing(n, d)
+        if beta < WARM:
+            continue
+        rng = np.random.default_rng([10, seed, d, n])
+        for off, w, wrong in _ends(d, n, beta, seeds, size.until, rng):
+            rows.add(d, n, factor, beta, off, w, wrong)
     noise = Rows("n", "W2", "imbalance")
-    for n in size.warm_counts:
+    for n, seeds in size.warm:
         tick(f"noise of n = {n} warm tokens")
-        for _, w, wrong in _ends(2, n, 30.0, size.warm_seeds, WARM_UNTIL, np.random.default_rng([11, seed, n])):
+        for _, w, wrong in _ends(2, n, 30.0, seeds, WARM_UNTIL, np.random.default_rng([11, seed, n])):
             noise.add(n, w, wrong)
     table = arrays(noise)
     counts = np.unique(table["n"])
@@ -186,18 +191,23 @@ CLAIM = Claim(
     "assumption.",
     sizes={
         "test": Size(
-            ((2, 100), (3, 100), (3, 200)), (0.01, 0.1, 0.3, 1.0, 3.0, 30.0), 9, 12.0, (50, 100, 200, 400), 100
+            ((2, 100), (3, 100), (3, 200)),
+            (0.01, 0.1, 0.3, 1.0, 3.0, 30.0),
+            9,
+            12.0,
+            tuple((n, 100) for n in (50, 100, 200, 400)),
         ),
         "full": Size(
             ((2, 100), (2, 300), (3, 300), (3, 1000), (4, 1000)),
             (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
             9,
             15.0,
-            (50, 100, 200, 400, 800),
-            150,
+            (*((n, 150) for n in (50, 100, 200, 400, 800)), (10_000, 40), (100_000, 12), (1_000_000, 6)),
+            ((3, 1_000_000),),
+            (0.03, 1.0, 30.0),
         ),
     },
-    seconds={"test": 4, "full": 60},
+    seconds={"test": 4, "full": 1200},
     measure=measure,
     judge=judge,
     draw=draw,

@@ -21,6 +21,18 @@ BELOW = 0.8
 SETTLED = 0.15
 CERTIFIED = 61
 """Times kept for the certificate, which needs to see the way between them."""
+FINE_FRAMES = 41
+"""Times kept of a run with very many nodes: every third of the others'."""
+
+
+@dataclass(frozen=True)
+class Fine:
+    """One run with very many nodes."""
+
+    where: str
+    setting: Setting
+    beta: float
+    until: float
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,7 @@ class Size:
     certified_until: float
     sphere: Setting
     sphere_betas: tuple[float, ...]
+    fine: tuple[Fine, ...]
 
 
 def measure(size: Size, seed: int, tick: Tick) -> Evidence:
@@ -61,6 +74,11 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         coarse = follow(replace(size.sphere, count=size.sphere.count // 2), beta, size.until)
         halves.add("S²", beta, other.distance.min(), coarse.distance.min())
     there, _ = predicted_bound(size.sphere, other.times)
+    fine = Rows("where", "n", "beta", "t", "W2")
+    for one in size.fine:
+        tick(f"{one.setting.count:,} nodes on the {one.where}, β = {one.beta:g}")
+        finest = follow(one.setting, one.beta, one.until, FINE_FRAMES)
+        fine.add(one.where, one.setting.count, one.beta, finest.times, finest.distance)
     return Evidence(
         {
             "curves": curves,
@@ -68,8 +86,10 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
             "zero_temperature": {"t": found.times, "W2": cold},
             "sphere": sphere,
             "nodes": halves,
+            "fine": fine,
         },
         {
+            "nodes": size.setting.count,
             "predicted": {"M": predicted.M, "C": predicted.C, "c": predicted.c},
             "predicted on S²": {"M": there.M, "C": there.C, "c": there.c},
             "fitted": {"M": list(fitted.M), "C": list(fitted.C), "c": list(fitted.c), "meaning": fitted.describe()},
@@ -124,6 +144,18 @@ def judge(evidence: Evidence) -> Judgement:
     sphere_above = [(row / there(sphere_t, beta)).max() for beta, row in zip(sphere_betas, sphere_w, strict=True)]
     closest = sphere_w.min(1)[off_sphere <= SETTLED]
     power = predicted.c / (2 * (predicted.C + predicted.c))
+    fine = arrays(evidence.tables["fine"])
+    runs = {
+        where: {name: column[fine["where"] == where] for name, column in fine.items()} for where in ("circle", "S²")
+    }
+    ratios = {
+        where: float((run["W2"] / bound(run["t"], run["beta"][0])).max())
+        for (where, run), bound in zip(runs.items(), (predicted, there), strict=True)
+    }
+    circle = runs["circle"]
+    usual = np.interp(circle["t"], t, w[betas == circle["beta"][0]][0])
+    until_smallest = slice(0, int(circle["W2"].argmin()) + 1)
+    apart = float(np.abs(circle["W2"] / usual - 1)[until_smallest].max())
     proven = evidence.tables["certified"]
     later = np.array(proven["t"]) > 0
     certified, measured = np.array(proven["certified"])[later], np.array(proven["W2"])[later]
@@ -166,6 +198,18 @@ def judge(evidence: Evidence) -> Judgement:
             None if depth is None or depth.low < power <= depth.high else bool(depth.low >= power),
         ),
         Check(
+            "with very many nodes: "
+            + ", ".join(f"{run['n'][0]:,} on the {where}, β = {run['beta'][0]:g}" for where, run in runs.items()),
+            "never above the same bounds; on the circle the same W₂ to 2 % until it is smallest",
+            ", ".join(
+                f"{where}: smallest {run['W2'].min():.3g} at t = {run['t'][run['W2'].argmin()]:.3g}, largest ratio "
+                f"{ratios[where]:.3g}, {run['W2'][-1]:.3g} at t = {run['t'][-1]:g}"
+                for where, run in runs.items()
+            )
+            + f"; {100 * apart:.2g} % from the circle's {evidence.numbers['nodes']:,} nodes",
+            bool(max(ratios.values()) <= 1 and apart <= 0.02),
+        ),
+        Check(
             "what is certified, token by token, is above what is measured",
             "at every time and β; less than 2 somewhere",
             f"smallest ratio {float((certified / measured)[useful].min()) if useful.any() else np.nan:.3g}; "
@@ -196,7 +240,11 @@ def draw(evidence: Evidence) -> Figure:
             ax.semilogy(t, w[number], color=colour, lw=2, label=f"β = {beta:g}")
             ax.semilogy(t, np.minimum(bound(t, beta), 4), color=colour, lw=1, ls=":")
         ax.set(xlabel="time t", ylabel="W₂ to Π♯ρ₀", title=f"{where}; dotted: eq. 11, nothing fitted")
-        ax.set_ylim(0.5 * w.min(), 3)
+        fine = arrays(evidence.tables["fine"])
+        mine = fine["where"] == where
+        name = f"β = {fine['beta'][mine][0]:g}, {fine['n'][mine][0]:,} nodes"
+        ax.semilogy(fine["t"][mine], fine["W2"][mine], "k.", ms=4, label=name)
+        ax.set_ylim(0.5 * min(w.min(), fine["W2"][mine].min()), 3)
         ax.legend(fontsize=8, frameon=False)
     betas, _, _ = _grid(evidence.tables["curves"])
     proven = evidence.tables["certified"]
@@ -247,7 +295,13 @@ CLAIM = Claim(
     "the seed is not used.",
     sizes={
         "test": Size(
-            (1.0, 10.0, 30.0, 100.0, 300.0), Setting(B, V, TILT, 300), 18.0, 2.0, Setting(*SPHERE, 250), (3.0, 10.0)
+            (1.0, 10.0, 30.0, 100.0, 300.0),
+            Setting(B, V, TILT, 300),
+            18.0,
+            2.0,
+            Setting(*SPHERE, 250),
+            (3.0, 10.0),
+            (Fine("circle", Setting(B, V, TILT, 2000), 100.0, 18.0), Fine("S²", Setting(*SPHERE, 500), 30.0, 9.0)),
         ),
         "quick": Size(
             (1.0, 10.0, 32.0, 100.0, 316.0, 1000.0, 10_000.0),
@@ -256,6 +310,7 @@ CLAIM = Claim(
             6.0,
             Setting(*SPHERE, 1000),
             (3.0, 10.0, 30.0, 100.0),
+            (Fine("circle", Setting(B, V, TILT, 5000), 1000.0, 30.0), Fine("S²", Setting(*SPHERE, 4000), 100.0, 10.0)),
         ),
         "full": Size(
             (1.0, 10.0, 32.0, 100.0, 316.0, 1000.0, 10_000.0, 100_000.0),
@@ -264,9 +319,13 @@ CLAIM = Claim(
             6.0,
             Setting(*SPHERE, 3000),
             (1.0, 10.0, 30.0, 100.0, 1000.0),
+            (
+                Fine("circle", Setting(B, V, TILT, 1_000_000), 10_000.0, 36.0),
+                Fine("S²", Setting(*SPHERE, 100_000), 1000.0, 12.0),
+            ),
         ),
     },
-    seconds={"test": 4, "quick": 29, "full": 600},
+    seconds={"test": 5, "quick": 40, "full": 1400},
     measure=measure,
     judge=judge,
     draw=draw,
