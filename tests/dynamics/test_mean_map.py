@@ -1,5 +1,9 @@
 """The mean map (THEORY eq. 1) against plain loops, closed forms, and itself in another precision."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -177,3 +181,23 @@ def test_kinds_come_back(rng):
 def test_bad_calls_get_a_sentence(two_clusters, keywords, error, words):
     with pytest.raises(error, match=words):
         fl.mean_map(two_clusters, np.eye(3), **keywords)
+
+
+def test_compiling_is_announced_and_happens_once(tmp_path):
+    """In a process of its own with nothing on disk yet; the next one finds it there and says nothing."""
+    code = """
+import frostline as fl, torch
+x = fl.sample.uniform(800, 3, seed=0)
+fl.mean_map(fl.Attention.from_matrices(torch.eye(3).tolist(), torch.eye(3).tolist(), 10.0), x)
+"""
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+        for _ in range(2)
+    ]
+    assert "compiling loops" in said[0] and "compiling" not in said[1]
