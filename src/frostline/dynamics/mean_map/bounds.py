@@ -57,10 +57,8 @@ def bounds(orders: tuple[int, ...], e: int, levels: int) -> Bounds:
     best = 2 * np.sqrt(np.array(orders, float))
     far, near = np.array(ARCS[:-1]), np.array(ARCS[1:])
     high = np.sqrt(1 - near**2)
-    # The other coordinates are anywhere within the box.
-    reach = (
-        np.sqrt(e - 1) * half[..., None] + (slope * long)[..., None] * far + (bend * short**2)[..., None] * high**2 / 2
-    )
+    # The other coordinates are anywhere within the box: one after the other, each at a speed of at most 1.
+    reach = (e - 1) * half[..., None] + (slope * long)[..., None] * far + (bend * short**2)[..., None] * high**2 / 2
     return Bounds(
         np.where(fits, np.stack(error), np.inf),
         rho,
