@@ -101,8 +101,8 @@ def test_float32_agrees_with_float64_at_beta_1e5(d, n):
         head = random_head(rng, d, 1e5)
         x = fl.sample.uniform(n, d, seed=rng).astype(np.float32)
         low = fl.mean_map(head, x)
-        # The same numbers in float64: unit vectors to 6e-8 only, so the loops' formula is used, not the checked verb.
-        wide = x.astype(np.float64)
+        # The same directions in float64: lengths that are wrong by 6e-8 would change logits by 6e-3.
+        wide = fl.sphere.normalise(x.astype(np.float64))
         logits = 1e5 * (wide @ head.B @ wide.T)
         shares = np.exp(logits - logits.max(1, keepdims=True))
         exact = shares @ wide / shares.sum(1, keepdims=True)

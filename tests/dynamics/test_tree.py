@@ -244,3 +244,55 @@ def test_a_run_by_the_tree_is_the_run():
         fl.simulate(head, x, until=3.0, stepper=fl.Euler(0.05), engine=name).tokens[-1] for name in ("tree", "dense")
     ]
     assert np.abs(runs[0] - runs[1]).max() < 1e-7
+
+
+def test_weights_too_far_apart_for_compiled_loops():
+    """A source of weight 1e-304 next to the query, one of weight 1 far away: the near one is all that counts."""
+    y = np.array([[1, 0], [np.cos(0.5), np.sin(0.5)]])
+    weights = np.array([1e-304, 1.0])
+    head = fl.Attention.from_matrices(np.eye(2), np.eye(2), 1e5)
+    many = np.repeat(y[:1], 300_000, axis=0)
+    assert np.abs(fl.mean_map(head, many, sources=y, weights=weights) - many).max() <= 1e-8
+    with pytest.raises(BadParameter, match="too little for the tree engine"):
+        fl.mean_map(head, many, sources=y, weights=weights, engine="tree")
+    weights[0] = 1e-250
+    assert np.abs(fl.mean_map(head, many[:9], sources=y, weights=weights, engine="tree") - many[:9]).max() <= 1e-8
+
+
+@pytest.mark.parametrize("seed", [1417, 1, 2, 3, 4])
+@pytest.mark.parametrize("jitter", [0.0, 1e-16])
+def test_equal_points_in_very_small_boxes(seed, jitter):
+    rng = np.random.default_rng(seed)
+    angles = np.repeat(rng.uniform(0, 6.28, 2), 100) + jitter * rng.standard_normal(200)
+    y = np.stack([np.cos(angles), np.sin(angles)], 1)
+    head = fl.Attention.from_matrices(np.eye(2), np.eye(2), 1.0)
+    found = fl.mean_map(head, y, tolerance=1e-12, engine="tree")
+    assert np.abs(found - fl.mean_map(head, y, engine="blocks")).max() <= 1e-12
+
+
+@pytest.mark.parametrize("engine", ["tree", "dense", "fused"])
+def test_lengths_rounded_to_float32_do_not_matter(engine):
+    """At β = 5e8 a length that is wrong by 1e-8 would be a factor e^5."""
+    noise = 1e-4 * np.random.default_rng(2).normal(size=(3000, 2))
+    x = fl.sphere.normalise(np.array([[0.6, 0.8]]) + noise).astype(np.float32)
+    head = fl.Attention.from_matrices(np.eye(2), np.eye(2), 5e8)
+    sure = fl.mean_map(head, fl.sphere.normalise(x.astype(float)), engine="blocks")
+    assert np.abs(fl.mean_map(head, x, tolerance=1e-6, engine=engine) - sure).max() <= 1e-6 + 40 * 5e8 * 2e-16
+
+
+@pytest.mark.parametrize("beta", [1e15, 1e20, 1e100])
+@pytest.mark.parametrize("d", [2, 3])
+def test_extreme_cold(beta, d):
+    """Rounding decides which neighbour is nearest, but the mean stays among them."""
+    head = fl.Attention.from_matrices(np.eye(d), np.eye(d), beta)
+    x = fl.sample.uniform(3000, d, seed=1)
+    assert np.abs(np.linalg.norm(fl.mean_map(head, x), axis=1) - 1).max() < 1e-9
+
+
+@pytest.mark.parametrize("tolerance", [1e3, 1e30, True])
+def test_odd_tolerances(tolerance):
+    head = fl.Attention.from_matrices(np.eye(2), np.eye(2), 10.0)
+    x = fl.sample.uniform(2500, 2, seed=0)
+    off = fl.mean_map(head, x, tolerance=tolerance) - fl.mean_map(head, x, engine="dense")
+    assert np.linalg.norm(off, axis=1).max() <= min(float(tolerance), 0.1)
+    assert choose(head, x, tolerance=tolerance).engine == "tree"

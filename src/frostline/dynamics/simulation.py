@@ -12,7 +12,7 @@ from torch import Tensor
 
 from frostline.arrays import Array, as_count, as_positive, as_times
 from frostline.attention import Heads, Layer, as_layers
-from frostline.dynamics.mean_map.base import TOLERANCE, log_weights, pick, raised, token_velocity
+from frostline.dynamics.mean_map.base import LOOSEST, TOLERANCE, log_weights, pick, raised, token_velocity
 from frostline.dynamics.steppers import Adaptive, FixedStepper, Stepper
 from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Progress, Resume, plan
 from frostline.errors import BadArray, BadParameter
@@ -167,7 +167,7 @@ def _walk(
     logs, chosen = log_weights(weights, raised(tokens)), pick(engine)
     working = [tuple(head.to(raised(tokens)) for head in layer) for layer in layers]
     # An error of the mean map is one of the velocity: a tenth of what a step may be wrong by is small enough.
-    exact = stepper.tolerance / 10 if isinstance(stepper, Adaptive) else TOLERANCE
+    exact = min(float(stepper.tolerance) / 10, LOOSEST) if isinstance(stepper, Adaptive) else TOLERANCE
     fields = [lambda x, layer=layer: token_velocity(layer, x, logs, chosen, exact) for layer in working]
     if isinstance(stepper, Adaptive):
         scales = [sum(float(np.linalg.norm(head.matrices.V, 2)) for head in layer) or 1.0 for layer in layers]

@@ -14,7 +14,7 @@ from frostline.dynamics.mean_map import choosing, dense
 from frostline.dynamics.mean_map.choosing import Choice, auto
 from frostline.errors import BadArray, BadParameter
 from frostline.sample import as_weights
-from frostline.sphere import as_tokens, project
+from frostline.sphere import as_tokens, project, unit
 
 Engine = Callable[[Tensor, Tensor, Tensor | None, float], Tensor]
 # Up to this dimension float32 tokens are raised to float64 inside the mean map. A float32 logit of size κ is off by
@@ -50,6 +50,8 @@ ENGINES: dict[str, Engine] = {
 }
 TOLERANCE = 1e-8
 """Of the mean map, where nothing else is asked for."""
+LOOSEST = 0.1
+"""Nobody is served by worse."""
 
 
 def mean_map(
@@ -73,7 +75,7 @@ def mean_map(
     array([[1., 0.],
            [0., 1.]])
     """
-    queries, known, logs, kind = _checked(head, x, sources, weights, tolerance)
+    queries, known, logs, tolerance, kind = _checked(head, x, sources, weights, tolerance)
     found = evaluate(head.to(queries), queries, known, logs, pick(engine), tolerance)
     if not bool(torch.isfinite(found).all()):
         raise BadParameter(f"the logits overflow {queries.dtype} at beta = {head.beta:g}; scale B or beta down.")
@@ -89,14 +91,14 @@ def choose(
     tolerance: float = TOLERANCE,
 ) -> Choice:
     """The engine that "auto" takes for this mean map, and why."""
-    queries, known, logs, _ = _checked(head, x, sources, weights, tolerance)
+    queries, known, logs, tolerance, _ = _checked(head, x, sources, weights, tolerance)
     return choosing.choose(head.beta * head.to(queries).logit_direction(queries), known, logs, tolerance)
 
 
 def _checked(
     head: Attention, x: Array, sources: Array | None, weights: Array | None, tolerance: float
-) -> tuple[Tensor, Tensor, Tensor | None, Kind]:
-    """Queries, sources and log weights in the precision they are worked with, and what kind of array x was."""
+) -> tuple[Tensor, Tensor, Tensor | None, float, Kind]:
+    """Queries, sources and log weights in the precision they are worked with, tolerance, and the kind of array."""
     if not isinstance(head, Attention):
         raise BadParameter(f"mean_map takes one Attention, not {type(head).__name__}; call it head by head.")
     queries, kind = as_tokens(x, "x")
@@ -106,16 +108,16 @@ def _checked(
         raise BadArray(
             f"shapes do not fit: x {tuple(queries.shape)}, sources {tuple(known.shape)}, head d = {head.dimension}."
         )
-    as_positive(tolerance, "tolerance")
+    tolerance = min(as_positive(tolerance, "tolerance"), LOOSEST)
     if tolerance < EPSILON:
         raise BadParameter(f"tolerance is {tolerance:g}, below float64's precision of {EPSILON:g}; ask for 1e-12, say.")
     queries, known = raised(queries), raised(known)
-    return queries, known, log_weights(weights, known), kind
+    return queries, known, log_weights(weights, known), tolerance, kind
 
 
 def raised(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-    """The tokens in the precision the mean map works in."""
-    return x.double() if x.shape[-1] <= RAISED_DIMENSION else x
+    """The tokens in the precision the mean map works in; at low temperature it matters that they are of unit length."""
+    return unit(x.double()) if x.shape[-1] <= RAISED_DIMENSION else x
 
 
 def evaluate(

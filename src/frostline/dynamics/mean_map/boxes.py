@@ -15,8 +15,9 @@ LEAF = 96
 """Points up to which a box is not cut further."""
 HALF = np.pi / 4
 """Half width of a face."""
-LEVELS = {1: 50, 2: 28, 3: 20}
-"""Halvings that fit into a key of 64 bits, by the number of coordinates."""
+LEVELS = {1: 36, 2: 28, 3: 20}
+"""Halvings, by the number of coordinates: as many as fit into a key of 64 bits, and not so many that θ is rounded to
+what is left of a box."""
 
 
 class Boxes(NamedTuple):

@@ -56,6 +56,8 @@ def _tried(
     if not dense.worth_compiling(p, y):
         why = f"d = {d}" if d > 4 else f"{q:,} × {n:,} pairs are few"
         return Choice("dense", why), None
+    if not dense.compilable(p, log_weights):
+        return Choice("dense", "weights or logits are too far apart for compiled loops"), None
     if q * n < LARGE.get(d, math.inf):
         return Choice("dense", f"{q:,} × {n:,} pairs are fewer than a tree pays for"), None
     # numba takes a second to import: only those who need compiled loops pay for it.
@@ -66,7 +68,8 @@ def _tried(
     made = list(plans(p, y, log_weights, tolerance))
     cost, pairs = np.mean([plan.cost() for plan in made], axis=0)
     if cost > WORTH * n:
-        return Choice("dense", f"a tree would sum about {pairs:,.0f} of {n:,} sources per query"), None
+        why = f"a tree would sum about {pairs:,.0f} of {n:,} sources per query and take {cost / n:.1f} of the time"
+        return Choice("dense", why), None
     choice = Choice("tree", f"it sums about {pairs:,.0f} instead of {n:,} sources per query")
     if not evaluate:
         return choice, None

@@ -15,14 +15,15 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from frostline.dynamics.mean_map.dense import WIDEST, log_range
 from frostline.errors import BadParameter
 
 DIMENSIONS = range(2, 9)
 LEAST_TOLERANCE = 1e-12
 SINGLE = 1e-7
 """The smallest tolerance that is met in float32."""
-WIDEST = (40.0, 600.0)
-"""How far logarithms of weights may be apart in float32 and in float64: the lightest source may be all that counts."""
+WIDEST_SINGLE = 40.0
+"""How far logarithms of weights may be apart in float32."""
 SOURCES = (1024, 256, 128)
 """Sources in a block: many where few can be left out, and where float32 is good enough for all of them."""
 TILE = (64, 8, 2)
@@ -59,19 +60,14 @@ def unable(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance
         return f"d = {p.shape[-1]} is not 2 to 8"
     if tolerance < LEAST_TOLERANCE:
         return f"a tolerance of {tolerance:g} is below {LEAST_TOLERANCE:g}, where float64 rounds"
-    if log_weights is not None and _range(log_weights) > WIDEST[1]:
-        return f"the smallest weight is e^-{_range(log_weights):.0f} of the largest"
+    if log_weights is not None and log_range(log_weights) > WIDEST:
+        return f"the smallest weight is e^-{log_range(log_weights):.0f} of the largest"
     return None
-
-
-def _range(logs: Tensor) -> float:
-    """How far logarithms of weights are apart, those of weight zero aside."""
-    return float(logs.max() - logs[logs > -torch.inf].min())
 
 
 def _one(p: Tensor, y: Tensor, logs: Tensor | None, tolerance: float) -> Tensor:
     weights = torch.ones_like(y[:, 0]) if logs is None else (logs - logs.max()).exp()
-    light = logs is not None and _range(logs) > WIDEST[0]
+    light = logs is not None and log_range(logs) > WIDEST_SINGLE
     y, weights = y[weights > 0], weights[weights > 0]
     order, asked = _order(y), _order(torch.nn.functional.normalize(p, dim=-1))
     y, weights = y[order], weights[order]

@@ -149,7 +149,9 @@ def _from_points(which, slot, boxes, moments):
                 continue
             for j in range(boxes.start[part], boxes.stop[part]):
                 for k in range(e):
-                    _polynomials((boxes.angles[k, j] - boxes.middle[box, k]) / half, axes[3 - e + k, :n2])
+                    # Rounding may put a point a little outside, where polynomials are large.
+                    s = min(max((boxes.angles[k, j] - boxes.middle[box, k]) / half, -1.0), 1.0)
+                    _polynomials(s, axes[3 - e + k, :n2])
                 for a in range(n0):
                     for b in range(n1):
                         factor = weights[j] * axes[0, a] * axes[1, b]

@@ -16,6 +16,7 @@ from torch import Tensor
 from frostline.compiled import interruptible
 from frostline.dynamics.mean_map.bounds import Bounds, bounds
 from frostline.dynamics.mean_map.boxes import LEVELS, Boxes, Sorted, boxed, in_boxes
+from frostline.dynamics.mean_map.dense import WIDEST, log_range
 from frostline.dynamics.mean_map.groups import MANY, STACK, Groups, grouped, seen_from
 from frostline.dynamics.mean_map.lists import counted, within
 from frostline.dynamics.mean_map.pairs import add_four, add_three
@@ -122,12 +123,12 @@ def tree(
     tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """Within ``tolerance`` of Σ_j w_j e^{⟨p,y_j⟩} y_j / Σ_j w_j e^{⟨p,y_j⟩} in every query."""
-    refuse(p, tolerance)
+    refuse(p, log_weights, tolerance)
     found = [plan.mean_map() for plan in plans(p, y, log_weights, tolerance)]
     return torch.from_numpy(np.stack(found)).reshape(p.shape)
 
 
-def refuse(p: Float[Tensor, "*batch q d"], tolerance: float) -> None:
+def refuse(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance: float) -> None:
     """Say what the tree cannot do."""
     if p.shape[-1] not in DIMENSIONS:
         raise BadParameter(
@@ -136,6 +137,11 @@ def refuse(p: Float[Tensor, "*batch q d"], tolerance: float) -> None:
         )
     if p.is_cuda:
         raise BadParameter('the tree engine runs on the CPU; the tokens are on a GPU. Use engine="dense" there.')
+    if log_weights is not None and log_range(log_weights) > WIDEST:
+        raise BadParameter(
+            f"the smallest weight is e^-{log_range(log_weights):.0f} of the largest, too little for the tree engine; "
+            'use engine="dense", or leave such sources out.'
+        )
     if tolerance < LEAST_TOLERANCE:
         raise BadParameter(
             f"the tree engine promises errors down to {LEAST_TOLERANCE:g}, not {tolerance:g}: float64 rounds there. "
