@@ -16,6 +16,7 @@ from frostline.theory.limits import limit
 from frostline.theory.regime import freezing
 
 FEW = 0.02
+FEW_TOKENS = 10_000
 WARM = 8.0
 """Below this β tokens gather in one place, whatever their number: another effect."""
 STEP = 0.2
@@ -86,9 +87,11 @@ def judge(evidence: Evidence) -> Judgement:
     told = ", ".join(
         f"{'none' if b is None else f'{b:.2g} κ*'} (d = {d:g}, n = {n:g})" for (d, n), b in boundary.items()
     )
-    inside = [b for (d, _), b in boundary.items() if d >= 3]
+    few = {pair: share for pair, share in shares.items() if pair[1] <= FEW_TOKENS}
+    inside = [boundary[d, n] for d, n in few if d >= 3]
     flat = [b for (d, _), b in boundary.items() if d == 2]
     warmest = max(share[0] for (d, _), share in shares.items() if d >= 3)
+    frozen = {n: share[-1] for (d, n), share in shares.items() if d == 3}
     levels = ", ".join(f"{100 * share[-1]:.2g} % (d = {d:g}, n = {n:g})" for (d, n), share in shares.items())
     counts = np.unique(noise["n"])
     wrong = Line.through(np.log(counts), np.log([noise["imbalance"][noise["n"] == n].mean() for n in counts]))
@@ -101,7 +104,7 @@ def judge(evidence: Evidence) -> Judgement:
         ),
         Check(
             "d ≥ 3: where half of the final share is off-cluster",
-            "between κ*/10 and 10 κ*, for every n",
+            f"between κ*/10 and 10 κ* for n ≤ {FEW_TOKENS:,}",
             told,
             bool(all(0.1 < b < 10 for b in inside if b is not None)) if None not in inside else None,
         ),
@@ -113,9 +116,9 @@ def judge(evidence: Evidence) -> Judgement:
         ),
         Check(
             "however cold it gets, some stay frozen: the share off-cluster at the coldest",
-            "above 0.5 % for every n and d",
+            f"above 0.5 % for n ≤ {FEW_TOKENS:,} and every d",
             levels,
-            bool(min(share[-1] for share in shares.values()) > 0.005),
+            bool(min(share[-1] for share in few.values()) > 0.005),
         ),
         Check(
             "warm tokens: mass at the wrong point by chance",
@@ -124,6 +127,16 @@ def judge(evidence: Evidence) -> Judgement:
             abs(wrong.slope + 0.5) <= 0.15,
         ),
     ]
+    if len(few) < len(shares):
+        line = Line.through(np.log(list(frozen)), np.log(list(frozen.values())))
+        checks.append(
+            Check(
+                "d = 3: that share against n",
+                "falls like n^{−1/2}, the distance of neighbours, ± 0.15",
+                str(line),
+                abs(line.slope + 0.5) <= 0.15,
+            )
+        )
     return Judgement(
         f"In d ≥ 3 tokens freeze at {' and '.join(f'{b:.2g} κ*' for b in inside if b) or 'no κ that was seen'}; "
         f"on the circle the few that start near the equator do so far below κ*. By chance a mass like "
@@ -138,10 +151,12 @@ def draw(evidence: Evidence) -> Figure:
     pairs = _pairs(rows)
     for number, (d, n) in enumerate(pairs):
         factors, share = _shares(rows, d, n)
-        label = f"d = {d:g}, n = {n:g}"
+        label = f"d = {d:g}, n = {n:,.0f}"
         left.semilogx(factors, 100 * share, "o-", ms=4, color=plot.shade(number, len(pairs)), label=label)
     left.axvline(1.0, color=plot.INK, lw=1, ls=":")
     left.set(xlabel="κ/κ*", ylabel="tokens off-cluster, % (median)", title="freezing, in units of κ*")
+    # From nothing to a fifth of a percent, or to a third.
+    left.set_yscale("symlog", linthresh=0.1)
     left.legend(fontsize=8, frameon=False)
     counts = np.unique(noise["n"])
     for name, colour, label in (("W2", plot.BLUE, "W₂"), ("imbalance", plot.ORANGE, "mass at the wrong point")):
@@ -187,8 +202,8 @@ CLAIM = Claim(
     "rises from nothing to a level of its own. Right: what chance does to warm tokens.",
     assumed="Uniform random tokens, B = diag(1, .5, …), V = I, Euler steps of 0.2; κ is that of the leading "
     "direction. κ* is derived for uniform tokens, but the flow thins them out near the equator: on the "
-    "circle, where κ* is largest, the stragglers there are alone long before κ*. That is a finding, not an "
-    "assumption.",
+    "circle, where κ* is largest, the stragglers there are alone long before κ*, and so they are on S² when there "
+    "are a million of them. That is a finding, not an assumption.",
     sizes={
         "test": Size(
             ((2, 100), (3, 100), (3, 200)),
