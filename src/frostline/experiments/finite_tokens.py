@@ -157,6 +157,7 @@ def draw(evidence: Evidence) -> Figure:
     left.set(xlabel="κ/κ*", ylabel="tokens off-cluster, % (median)", title="freezing, in units of κ*")
     # From nothing to a fifth of a percent, or to a third.
     left.set_yscale("symlog", linthresh=0.1)
+    left.set_ylim(bottom=0)
     left.legend(fontsize=8, frameon=False)
     counts = np.unique(noise["n"])
     for name, colour, label in (("W2", plot.BLUE, "W₂"), ("imbalance", plot.ORANGE, "mass at the wrong point")):

@@ -76,7 +76,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     there, _ = predicted_bound(size.sphere, other.times)
     fine = Rows("where", "n", "beta", "t", "W2")
     for one in size.fine:
-        tick(f"{one.setting.count:,} nodes on the {one.where}, β = {one.beta:g}")
+        tick(f"{one.setting.count:,} nodes, {one.where}, β = {one.beta:g}")
         finest = follow(one.setting, one.beta, one.until, FINE_FRAMES)
         fine.add(one.where, one.setting.count, one.beta, finest.times, finest.distance)
     return Evidence(
@@ -199,7 +199,7 @@ def judge(evidence: Evidence) -> Judgement:
         ),
         Check(
             "with very many nodes: "
-            + ", ".join(f"{run['n'][0]:,} on the {where}, β = {run['beta'][0]:g}" for where, run in runs.items()),
+            + ", ".join(f"{run['n'][0]:,} ({where}), β = {run['beta'][0]:g}" for where, run in runs.items()),
             "never above the same bounds; on the circle the same W₂ to 2 % until it is smallest",
             ", ".join(
                 f"{where}: smallest {run['W2'].min():.3g} at t = {run['t'][run['W2'].argmin()]:.3g}, largest ratio "
