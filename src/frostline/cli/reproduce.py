@@ -14,7 +14,7 @@ def reproduce(
         typer.Argument(help="Claims to reproduce; when none is named those of the paper, with --full all."),
     ] = None,
     claim: Annotated[list[str] | None, typer.Option("--claim", help="The same, as an option; may be repeated.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Larger sizes, and all claims: about half an hour.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Larger sizes, and all claims: about an hour.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the claims and exit.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when a claim fails.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the page, figures and data.")] = Path("reproduction"),
