@@ -63,7 +63,7 @@ def test_float32_mean_map_on_many_clouds():
         B = rng.standard_normal((d, d))
         head = fl.Attention.from_matrices(B / np.linalg.norm(B, 2), np.eye(d), 1e5)
         x = fl.sample.uniform(n, d, seed=rng).astype(np.float32)
-        wide = x.astype(np.float64)
+        wide = fl.sphere.normalise(x.astype(np.float64))
         logits = 1e5 * (wide @ head.B @ wide.T)
         shares = np.exp(logits - logits.max(1, keepdims=True))
         exact = shares @ wide / shares.sum(1, keepdims=True)
