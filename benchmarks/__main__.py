@@ -242,7 +242,9 @@ def main() -> None:
     machine = {"platform": platform.platform(), "threads": torch.get_num_threads(), "torch": torch.__version__}
     out = Path(__file__).parent / "results" / "latest.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
+    # A peer that overflows has no difference; JSON knows no NaN.
+    plain = [{key: None if value != value else value for key, value in row.items()} for row in rows]
+    out.write_text(json.dumps({"machine": machine, "rows": plain}, indent=2) + "\n")
     console.print(f"Written: {out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out}")
 
 
