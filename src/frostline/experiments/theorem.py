@@ -245,7 +245,7 @@ def draw(evidence: Evidence) -> Figure:
         name = f"β = {fine['beta'][mine][0]:g}, {fine['n'][mine][0]:,} nodes"
         ax.semilogy(fine["t"][mine], fine["W2"][mine], "k.", ms=4, label=name)
         ax.set_ylim(0.5 * min(w.min(), fine["W2"][mine].min()), 3)
-        ax.legend(fontsize=8, frameon=False)
+        ax.legend(fontsize=7, frameon=False, loc="lower left")
     betas, _, _ = _grid(evidence.tables["curves"])
     proven = evidence.tables["certified"]
     for number, beta in enumerate(betas):
@@ -282,7 +282,7 @@ CLAIM = Claim(
     statement="W(ρ_t, Π♯ρ₀) ≤ M(√(log(β+1)/β)·e^{Ct} + e^{−ct}) (eq. 11): tokens approach the zero-temperature limit "
     "within times of order log β, the closer the colder, before the first term takes over.",
     reading="Left and middle: measured distances for each temperature under the bound of the same colour; grey is "
-    "zero temperature. The bound's constants are not fitted: c is 0.8 times the zero-temperature rate (on S² the "
+    "zero temperature, dots are one run with many more nodes. The bound's constants are not fitted: c is 0.8 times the zero-temperature rate (on S² the "
     "guaranteed one), C lets its first term reach order one when eq. 13 hands over, M is what zero temperature alone "
     "needs. The numbers give fitted constants beside them. Right: what is proven for these very runs by following "
     "each token's deviation from its zero-temperature path; where a square is missing the certificate says nothing "
