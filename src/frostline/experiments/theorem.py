@@ -282,7 +282,8 @@ CLAIM = Claim(
     statement="W(ρ_t, Π♯ρ₀) ≤ M(√(log(β+1)/β)·e^{Ct} + e^{−ct}) (eq. 11): tokens approach the zero-temperature limit "
     "within times of order log β, the closer the colder, before the first term takes over.",
     reading="Left and middle: measured distances for each temperature under the bound of the same colour; grey is "
-    "zero temperature, dots are one run with many more nodes. The bound's constants are not fitted: c is 0.8 times the zero-temperature rate (on S² the "
+    "zero temperature, dots are one run with many more nodes. "
+    "The bound's constants are not fitted: c is 0.8 times the zero-temperature rate (on S² the "
     "guaranteed one), C lets its first term reach order one when eq. 13 hands over, M is what zero temperature alone "
     "needs. The numbers give fitted constants beside them. Right: what is proven for these very runs by following "
     "each token's deviation from its zero-temperature path; where a square is missing the certificate says nothing "
