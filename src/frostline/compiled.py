@@ -1,12 +1,35 @@
 """Compiled loops (numba): what every caller of one needs."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 LOG = logging.getLogger("frostline")
+
+
+def njit(**settings: Any) -> Callable[[Callable[..., Any]], Any]:
+    """numba's ``njit`` for a loop that is compiled once and kept on disk; where no folder can be written, compiled anew
+    in every process."""
+    import numba
+
+    def decorated(loop: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(cache=True, **settings)(loop)
+        except RuntimeError:
+            _not_kept()
+            return numba.njit(**settings)(loop)
+
+    return decorated
+
+
+@cache
+def _not_kept() -> None:
+    LOG.warning(
+        "compiled loops cannot be kept on disk and take half a minute in every process; "
+        "set NUMBA_CACHE_DIR to a folder that can be written"
+    )
 
 
 @contextmanager

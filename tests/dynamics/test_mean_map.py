@@ -14,7 +14,7 @@ from scipy import special
 import frostline as fl
 from frostline.dynamics.mean_map import ENGINES
 from frostline.errors import BadArray, BadParameter, BadWeights
-from tests.tolerances import FLOAT32_LOW_D, FLOAT32_MIDDLE_D, ROUNDING
+from tests.tolerances import FLOAT32_ANSWER, FLOAT32_LOW_D, FLOAT32_MIDDLE_D, ROUNDING
 
 engines = pytest.mark.parametrize("engine", [name for name in ENGINES if name != "cuda"])
 
@@ -157,6 +157,17 @@ def test_logits_that_overflow_are_refused():
     head = fl.Attention.from_matrices(10 * np.eye(3), np.eye(3), beta=1e308)
     with pytest.raises(BadParameter, match="overflow"):
         fl.mean_map(head, np.eye(3))
+
+
+@pytest.mark.parametrize("d", [3, 16])
+def test_sources_keep_their_precision_when_queries_have_less(rng, d):
+    """At β = 1e6 sources rounded to float32 would move the mean by 1e-4; what is left is the answer's own rounding."""
+    head = random_head(rng, d, 1e6)
+    x, y = fl.sample.uniform(20, d, seed=1).astype(np.float32), fl.sample.uniform(50, d, seed=2)
+    x = x if d <= 8 else (np.eye(d)[:20] * 1.0).astype(np.float32)
+    exact = fl.mean_map(head, fl.sphere.normalise(x.astype(np.float64)), sources=y)
+    found = fl.mean_map(head, x, sources=y)
+    assert found.dtype == np.float32 and np.abs(found - exact).max() <= FLOAT32_ANSWER
 
 
 def test_kinds_come_back(rng):

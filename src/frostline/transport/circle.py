@@ -11,7 +11,8 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
+
+from frostline.compiled import njit
 
 ROUNDS = 200
 OFF_PLANE = 1e-6
@@ -102,7 +103,7 @@ def _sorted(angle: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.ascontiguousarray(angle[order]), np.ascontiguousarray(mass[order])
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _sums(mass):
     """Running sums to the last bit (Kahan), so that equal masses in another order end at the same places."""
@@ -119,14 +120,14 @@ def _sums(mass):
     return found
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 @no_type_check
 def _raised(x, p):
     # A general power takes ten times as long as these.
     return x * x if p == 2 else x if p == 1 else x * x * x if p == 3 else (x * x) * (x * x) if p == 4 else x**p
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _corner(s_end, t_end, shift):
     """The corner nearest to this shift: boundaries of t at u + shift that lie closest to boundaries of s at u."""
@@ -155,7 +156,7 @@ def _corner(s_end, t_end, shift):
     return nearest
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _pass(s, s_end, t, t_end, shift, p):
     """Cost of coupling the quantile u of s with the quantile u + shift of t, and its slopes below and above the shift.

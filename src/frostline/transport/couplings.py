@@ -7,8 +7,8 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float, Int
-from numba import njit
 
+from frostline.compiled import njit
 from frostline.transport.distance import Coupling
 from frostline.transport.index import power_mean
 from frostline.transport.problem import Problem
@@ -41,7 +41,7 @@ def halved(
     return Groups(*_halve(np.ascontiguousarray(places), a, np.ascontiguousarray(y), b, levels))
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _cut(index, mass, start, stop, keys, half, out_index, out_mass, place):
     """Write the pieces of one stretch, cut at ``half`` along the keys, from ``place`` on; returns (middle, end)."""
@@ -64,7 +64,7 @@ def _cut(index, mass, start, stop, keys, half, out_index, out_mass, place):
     return middle, place
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _halve(x, a, y, b, levels):
     d = x.shape[1]
@@ -122,7 +122,7 @@ def improved(problem: Problem, coupling: Coupling, rng: np.random.Generator) -> 
     return Coupling(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def dealt(place, mass, owner, given):
     """Deal the pieces at each merged point out to the points it was merged from, in turn, splitting where one is full.

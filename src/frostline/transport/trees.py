@@ -10,9 +10,9 @@ from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Float, Int
-from numba import njit, prange
+from numba import prange
 
-from frostline.compiled import interruptible
+from frostline.compiled import interruptible, njit
 
 LEAF = 12
 FITTED = 8
@@ -77,7 +77,7 @@ class Tree:
         return values, self.order[places]
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def divided(keys, items, mass, half):
     """Reorder all three so that smaller keys come first up to where their mass reaches ``half``.
@@ -125,7 +125,7 @@ def divided(keys, items, mass, half):
     return first, before
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _build(points, levels):
     n, d = points.shape
@@ -159,7 +159,7 @@ def _build(points, levels):
     return order, low, high, start, stop
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _records(points, g, low, high, start, stop, sloped):
     """What a query reads of each node, side by side: box, centre, half the slope of a plane above g, its height.
@@ -188,7 +188,7 @@ def _records(points, g, low, high, start, stop, sloped):
     return records
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _fit(points, g, centre, half):
     """Mean of the points, and half the slope of g over them by least squares (flatter where they leave it open)."""
@@ -213,7 +213,7 @@ def _fit(points, g, centre, half):
         half[:] = np.linalg.solve(moments, mixed) / 2
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 @no_type_check
 def _least(x, record, p, geodesic):
     """No c(x, y)^p − g(y) on this node is below this."""
@@ -228,7 +228,7 @@ def _least(x, record, p, geodesic):
     return _power(square, p, geodesic) - 2 * shift - record[4 * d]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 @no_type_check
 def _power(square, p, geodesic):
     """c^p from the squared chord."""
@@ -238,7 +238,7 @@ def _power(square, p, geodesic):
     return square if p == 2 else np.sqrt(square) if p == 1 else square ** (p / 2)
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _transform(x, y, g, records, start, stop, p, geodesic):
     m, d = x.shape

@@ -102,7 +102,7 @@ def _checked(
     if not isinstance(head, Attention):
         raise BadParameter(f"mean_map takes one Attention, not {type(head).__name__}; call it head by head.")
     queries, kind = as_tokens(x, "x")
-    known = queries if sources is None else as_tokens(sources, "sources")[0].to(queries)
+    known = queries if sources is None else as_tokens(sources, "sources")[0].to(queries.device)
     d = {"head": head.dimension, "x": queries.shape[-1], "sources": known.shape[-1]}
     if len(set(d.values())) > 1 or queries.shape[:-2] != known.shape[:-2]:
         raise BadArray(
@@ -111,7 +111,8 @@ def _checked(
     tolerance = min(as_positive(tolerance, "tolerance"), LOOSEST)
     if tolerance < EPSILON:
         raise BadParameter(f"tolerance is {tolerance:g}, below float64's precision of {EPSILON:g}; ask for 1e-12, say.")
-    queries, known = raised(queries), raised(known)
+    wide = torch.promote_types(queries.dtype, known.dtype)
+    queries, known = raised(queries.to(wide)), raised(known.to(wide))
     return queries, known, log_weights(weights, known), tolerance, kind
 
 

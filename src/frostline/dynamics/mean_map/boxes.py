@@ -9,7 +9,9 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float, Int
-from numba import njit, prange
+from numba import prange
+
+from frostline.compiled import njit
 
 LEAF = 96
 """Points up to which a box is not cut further."""
@@ -97,7 +99,7 @@ def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], le
     )
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _turned(rows, order):
     """rows[order].T in its own memory."""
@@ -109,7 +111,7 @@ def _turned(rows, order):
     return out
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _keys(points, levels):
     """Face and interleaved digits of θ: sorted, boxes are stretches. And θ."""
@@ -136,7 +138,7 @@ def _keys(points, levels):
     return keys, angles
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _cut(keys, e, levels, leaf):
     """Boxes from sorted keys, parents first. A box is as small as its points allow."""
@@ -178,7 +180,7 @@ def _cut(keys, e, levels, leaf):
     return start[:count], stop[:count], child[:count], children[:count], level[:count]
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _masses(weights, start, stop, child, children):
     """Sums of weights, children first. Differences of one running sum would lose the lightest boxes to rounding."""
@@ -193,7 +195,7 @@ def _masses(weights, start, stop, child, children):
     return mass
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _places(keys, level, d, levels):
     """Where boxes are, read off the key of any point in them."""
@@ -226,7 +228,7 @@ def _places(keys, level, d, levels):
     return face, middle, centre, radius
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def lift(face, theta, out):
     """The point of the sphere with coordinates θ on a face."""

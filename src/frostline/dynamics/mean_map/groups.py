@@ -4,7 +4,8 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float, Int
-from numba import njit
+
+from frostline.compiled import njit
 
 STACK = 4096
 """Boxes waiting to be looked at: at most 2^{d−1} − 1 for every level."""
@@ -24,7 +25,7 @@ class Groups(NamedTuple):
     radius: Float[np.ndarray, " groups"]
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def grouped(p, boxes):
     """Groups of the rows of p, which stand in the order of the boxes of their directions."""
@@ -81,7 +82,7 @@ class Group(NamedTuple):
     least: float
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def apart(a, b):
     square = 0.0
@@ -90,7 +91,7 @@ def apart(a, b):
     return np.sqrt(square)
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _nearest(u, boxes, stack):
     """The source nearest to a direction: its place and its chord."""
@@ -124,7 +125,7 @@ def _nearest(u, boxes, stack):
     return found, best
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def largest(group, away, across):
     """Bound of e^{⟨p,y⟩}/Σ_j w_j e^{⟨p,y_j⟩}, in logarithms, for y at chords ≥ away from u and ≤ across from y*."""
@@ -139,7 +140,7 @@ def largest(group, away, across):
     return common - group.least
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def seen_from(middle, spread, boxes, stack):
     """The Group of queries within ``spread`` of ``middle``."""

@@ -7,8 +7,9 @@ otherwise. Both errors are bounded before they are made, and their sum stays bel
 from typing import no_type_check
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from frostline.compiled import njit
 from frostline.dynamics.mean_map.boxes import HALF
 from frostline.dynamics.mean_map.groups import STACK, apart, largest, seen_from
 from frostline.dynamics.mean_map.pairs import LEAST, exponential
@@ -16,7 +17,7 @@ from frostline.dynamics.mean_map.pairs import LEAST, exponential
 _LOG2 = float(np.log(2.0))
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _order(group, box, away, across, allowed, boxes, proxies, table):
     """The smallest order of proxies that may stand for a box, and the bound of their error; −1 if there is none."""
@@ -48,7 +49,7 @@ def _order(group, box, away, across, allowed, boxes, proxies, table):
     return found, lost
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _listed(group, boxes, proxies, table, budget, share, stack, found):
     """What a group of queries has to sum: leaves (their number) and blocks of proxies (−1 − their number) in ``found``.
@@ -100,7 +101,7 @@ def _listed(group, boxes, proxies, table, budget, share, stack, found):
     return count, lost, widest, seen
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def within(group, boxes, proxies, table, tolerance, stack, found):
     """``_listed`` with what is lost below the tolerance: how many items, the largest chord from y*, and boxes seen."""
@@ -112,7 +113,7 @@ def within(group, boxes, proxies, table, tolerance, stack, found):
     return count, widest, seen
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def counted(some, groups, boxes, proxies, table, tolerance):
     """How many sources and proxies some groups have to sum, and how many boxes they look at."""

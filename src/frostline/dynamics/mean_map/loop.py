@@ -5,10 +5,10 @@ from typing import no_type_check
 import numpy as np
 import torch
 from jaxtyping import Float
-from numba import njit, prange
+from numba import prange
 from torch import Tensor
 
-from frostline.compiled import interruptible
+from frostline.compiled import interruptible, njit
 from frostline.dynamics.mean_map.pairs import add_four, add_three, largest_four, largest_three
 
 VANISHED = 1e-280
@@ -35,7 +35,7 @@ def loop(
     return torch.from_numpy(np.ascontiguousarray(out[..., :d])).reshape(p.shape)
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _all_pairs(p, y, w, out):
     members, queries, wide = p.shape

@@ -7,8 +7,10 @@ keep the loop from being vectorised and makes it ten times slower.
 from typing import Any, no_type_check
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from frostline.compiled import njit
 
 LEAST = -700.0
 """Exponents below count as this one: 1e-304."""
@@ -43,7 +45,7 @@ def _number(_: Any, x: Any) -> Any:
 
 
 # Not reassociated: (t + rounding) − rounding must stay.
-@njit(cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 @no_type_check
 def exponential(t):
     """e^t for −700 ≤ t ≤ 700."""
@@ -62,7 +64,7 @@ def exponential(t):
     return _number(_bits(q) + (_bits(shifted) << 52))
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 @no_type_check
 def add_three(p, z, w, count, shift, sums):
     """Add to ``sums`` (Σ w e, Σ w e z), e = e^{⟨p,z⟩ − shift}, what the first sources give; three components."""
@@ -83,7 +85,7 @@ def add_three(p, z, w, count, shift, sums):
     sums[3] += s2
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 @no_type_check
 def add_four(p, z, w, count, shift, sums):
     """The same with four components."""
@@ -106,7 +108,7 @@ def add_four(p, z, w, count, shift, sums):
     sums[4] += s3
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 @no_type_check
 def largest_three(p, z, w, count):
     """The largest ⟨p,z⟩ of sources with a weight."""
@@ -120,7 +122,7 @@ def largest_three(p, z, w, count):
     return best
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(fastmath=FAST)
 @no_type_check
 def largest_four(p, z, w, count):
     """The same with four components."""

@@ -9,8 +9,9 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float, Int
-from numba import njit, prange
+from numba import prange
 
+from frostline.compiled import njit
 from frostline.dynamics.mean_map.boxes import HALF, Boxes, lift
 
 EDGE = {1: 24, 2: 5, 3: 5}
@@ -119,7 +120,7 @@ def _chebyshev(order: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "
     return np.cos(angles), turn
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _polynomials(s, out):
     """T_0 … T_{k−1} at s; k = 1: T_0 alone."""
@@ -130,7 +131,7 @@ def _polynomials(s, out):
         out[a] = 2.0 * s * out[a - 1] - out[a - 2]
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _from_points(which, slot, boxes, moments):
     """Moments Σ w T_a(s_1) T_b(s_2) … of the points that are in no smaller box with proxies."""
@@ -159,7 +160,7 @@ def _from_points(which, slot, boxes, moments):
                             own[a, b, c] += factor * axes[2, c]
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _applied(axis, matrix, given):
     """Σ_i matrix[a, i] given[…, i, …] along one axis, as far as the matrix goes."""
@@ -187,7 +188,7 @@ def _applied(axis, matrix, given):
     return out
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _moved(offset, scale, nodes, turn):
     """The matrix that turns moments on an interval into those on a larger one, where it lies at offset ± scale."""
@@ -198,7 +199,7 @@ def _moved(offset, scale, nodes, turn):
     return matrix @ turn
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _upwards(backwards, slot, boxes, nodes, turn, moments):
     """Add to the moments of parents those of their children's proxies; small boxes come first."""
@@ -222,7 +223,7 @@ def _upwards(backwards, slot, boxes, nodes, turn, moments):
             moments[slot[box]] += given
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _spread(which, slot, boxes, moments, nodes, turn, edge, blocks, first, begins,
             start, centre, radius, size, points, weights):  # fmt: skip

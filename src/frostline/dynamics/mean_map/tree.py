@@ -10,10 +10,10 @@ from typing import no_type_check
 import numpy as np
 import torch
 from jaxtyping import Float
-from numba import get_num_threads, njit, prange
+from numba import get_num_threads, prange
 from torch import Tensor
 
-from frostline.compiled import interruptible
+from frostline.compiled import interruptible, njit
 from frostline.dynamics.mean_map.bounds import Bounds, bounds
 from frostline.dynamics.mean_map.boxes import LEVELS, Boxes, Sorted, boxed, in_boxes
 from frostline.dynamics.mean_map.dense import WIDEST, log_range
@@ -149,7 +149,7 @@ def refuse(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance
         )
 
 
-@njit(cache=True)
+@njit()
 @no_type_check
 def _sum(p, group, boxes, proxies, found, count, z, w, sums, out):
     """The mean map of some queries over what is listed."""
@@ -181,7 +181,7 @@ def _sum(p, group, boxes, proxies, found, count, z, w, sums, out):
         out[row] = group.star + sums[row, 1 : d + 1] / sums[row, 0]
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 @no_type_check
 def _evaluate(groups, boxes, proxies, table, tolerance, parts, out):
     d = groups.p.shape[1]
