@@ -21,6 +21,7 @@ ROWS = [
     {"recording", "report"},
     {"experiments", "encoders"},
     {"auditing", "monitoring"},
+    {"serving"},
     {"cli", "__main__", "__init__"},
 ]
 

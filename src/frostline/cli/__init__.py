@@ -8,6 +8,7 @@ from frostline.cli.diff import diff
 from frostline.cli.failing import with_sentences
 from frostline.cli.reproduce import reproduce
 from frostline.cli.score import score
+from frostline.cli.serve import serve
 from frostline.cli.simulate import simulate
 from frostline.cli.theory import theory
 
@@ -20,7 +21,7 @@ main = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (theory, simulate, reproduce, audit, diff, baseline, score):
+for command in (theory, simulate, reproduce, audit, diff, baseline, score, serve):
     main.command(command.__name__)(with_sentences(command))
 
 

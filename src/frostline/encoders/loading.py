@@ -234,14 +234,14 @@ def _folder(source: str) -> Path:
     return Path(found)
 
 
-def need(module: str) -> Any:
-    """Import a package of the extra ``encoders``, or say what to type."""
+def need(module: str, *, extra: str = "encoders") -> Any:
+    """Import a package of one of our extras, or say what to type."""
     from importlib import import_module
 
     try:
         return import_module(module)
     except ImportError:
-        raise BadModel(f"this needs {module}; type: pip install 'frostline[encoders]'") from None
+        raise BadModel(f"this needs {module}; type: pip install 'frostline[{extra}]'") from None
 
 
 def _config(folder: Path) -> dict[str, Any]:

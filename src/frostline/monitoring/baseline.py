@@ -12,16 +12,15 @@ import torch
 from torch import nn
 
 from frostline import __version__
-from frostline.encoders.capture import Model, batches, is_unicode, open_model, open_tokenizer, plain_copy, tokenize
+from frostline.encoders.capture import Model, is_unicode, open_model, open_tokenizer, plain_copy, tokenize
 from frostline.encoders.loading import Encoder, load, need
-from frostline.errors import BadBaseline, BadParameter, BadText
+from frostline.errors import BadBaseline, BadText
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruptions import LOCAL, corrupted, corruptions
 from frostline.monitoring.detector import Detector, Features
 from frostline.monitoring.judging import Judge, Scores
-from frostline.monitoring.profiles import clouds_of, profile
+from frostline.monitoring.profiles import clouds_of
 from frostline.monitoring.reading import read
-from frostline.monitoring.tapping import Taking, Tap, our_own_passes
 from frostline.monitoring.words import Probes, changed_tokens, learn_probe
 
 VERSION = 2
@@ -68,38 +67,10 @@ class Baseline:
         report: Report | None = None,
     ) -> Scores:
         """Score texts with the model the baseline is of."""
-        texts = _listed(texts)
-        encoder, live, words = opened(model, tokenizer)
-        self.check(encoder, words)
-        empty = [number for number, fine in enumerate(_have_tokens(texts, words)) if not fine]
-        if empty:
-            raise BadText(f"{len(empty)} of {len(texts)} texts are empty, text {empty[0]} first: they have no token.")
-        tokenized = tokenize(encoder, words, texts, most=LONGEST)
-        if level not in self.judges:
-            raise BadParameter(f"level is {level!r}; it is one of {', '.join(self.judges)}.")
-        judge = self.judges[level]
-        found: list[Scores] = []
+        from frostline.monitoring.scoring import Scorer
 
-        def take(taken: Taking) -> None:
-            ids = taken.ids
-            assert ids is not None
-            seen = judge(profile(taken.states, taken.present, judge.detector.probes))
-            found.append(
-                seen.scores(range(len(ids)), lambda row, place: str(words.convert_ids_to_tokens(int(ids[row, place]))))
-            )
-
-        order: list[int] = []
-        tap = Tap(live, encoder, judge.clouds, take, strict=True)
-        try:
-            with torch.inference_mode(), our_own_passes():
-                for batch in batches(tokenized):
-                    live(**batch.inputs)
-                    order += batch.numbers
-                    if report is not None:
-                        report("scoring", "texts", len(order), len(tokenized.ids))
-        finally:
-            tap.close()
-        return Scores.joined(found, order)
+        scorer = Scorer(self, model, tokenizer, level=level)
+        return scorer.score(scorer.tokenized(listed(texts)), report=report)
 
     def check(self, encoder: Encoder, tokenizer: Any = None) -> None:
         """Raise BadBaseline when it is of another model or another tokenizer."""
@@ -127,7 +98,7 @@ def baseline(
 
     ``keep_texts``: the file will hold the texts themselves, so that it can be merged with others.
     """
-    texts = _listed(texts)
+    texts = listed(texts)
     encoder, live, words = opened(model, tokenizer)
     chosen = _chosen(texts, words, seed)
     share = round(LEARNED * len(chosen))
@@ -213,7 +184,7 @@ class Learning:
             originals = reference[:COPIES]
             made = corrupted(originals, corruption, seed=seed)
             # What is left of a text may have no token at all: then it stays whole.
-            kept = zip(made, originals, _have_tokens(made, tokenizer), strict=True)
+            kept = zip(made, originals, have_tokens(made, tokenizer), strict=True)
             texts = [copy if fine else original for copy, original, fine in kept]
             copies = tokenize(encoder, tokenizer, texts, most=LONGEST)
             seen = read(encoder, model, copies, self.levels, sampled=sampled if kind in LOCAL else 0)
@@ -283,7 +254,7 @@ def opened(model: "nn.Module | str | Path", tokenizer: Any) -> tuple[Encoder, Mo
 def _chosen(texts: Sequence[str], tokenizer: Any, seed: int) -> list[str]:
     """Different texts that have tokens, in random order, no more than are needed."""
     different = sorted({text for text in texts if text.strip()})
-    fine = _have_tokens(different, tokenizer)
+    fine = have_tokens(different, tokenizer)
     different = [text for text, has in zip(different, fine, strict=True) if has]
     if len(different) < FEWEST:
         raise BadText(
@@ -294,7 +265,8 @@ def _chosen(texts: Sequence[str], tokenizer: Any, seed: int) -> list[str]:
     return [different[number] for number in order]
 
 
-def _listed(texts: Iterable[str]) -> list[str]:
+def listed(texts: Iterable[str]) -> list[str]:
+    """Texts as a list of strings that a tokenizer reads."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise BadText(f"texts is a {type(texts).__name__}; give a list of texts.")
     found = list(texts)
@@ -306,7 +278,7 @@ def _listed(texts: Iterable[str]) -> list[str]:
     return [str(text) for text in found]
 
 
-def _have_tokens(texts: Sequence[str], tokenizer: Any) -> list[bool]:
+def have_tokens(texts: Sequence[str], tokenizer: Any) -> list[bool]:
     """Whether texts have tokens of their own, beside those that every text has."""
     if not texts:
         return []

@@ -53,6 +53,18 @@ class Scores:
     expected: Float[np.ndarray, "n clouds"]
     reasons: tuple[tuple[Reason, ...], ...]
 
+    def part(self, rows: slice) -> "Scores":
+        """Some of the texts, one after another."""
+        parts = {name: values[rows] for name, values in self.parts.items()}
+        return Scores(
+            self.scores[rows],
+            self.p_values[rows],
+            parts,
+            self.observed[rows],
+            self.expected[rows],
+            self.reasons[rows],
+        )
+
     @classmethod
     def joined(cls, found: Sequence["Scores"], order: Sequence[int]) -> "Scores":
         """One after another, then put where ``order`` says."""

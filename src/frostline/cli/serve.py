@@ -1,0 +1,82 @@
+"""frostline serve: the detector over HTTP."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+
+def serve(
+    baseline: Annotated[Path, typer.Argument(help="A .frost file that frostline baseline wrote.")],
+    model: Annotated[str, typer.Option(help="The model it is of: a folder, or an id on the model hub.")],
+    host: Annotated[str, typer.Option(help="Address to listen at; others than this need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8421,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the bearer token (or set FROSTLINE_TOKEN).")
+    ] = None,
+    events: Annotated[Path, typer.Option(help="The SQLite file events are kept in.")] = Path("frostline-events.db"),
+    keep_days: Annotated[float, typer.Option(help="Events are kept this long.")] = 30.0,
+    keep_events: Annotated[int, typer.Option(min=1, help="No more events than this are kept.")] = 100_000,
+    store_texts: Annotated[
+        bool, typer.Option("--store-texts", help="Store strange texts themselves with their events.")
+    ] = False,
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Texts with p-values up to this are strange.")] = 0.01,
+    false_alarm_every: Annotated[float, typer.Option(help="The alarm rings falsely once in this many texts.")] = 1000.0,
+    clear_after: Annotated[int, typer.Option(min=1, help="An alarm is over after this many texts without one.")] = 200,
+    batch: Annotated[int, typer.Option(min=1, max=1024, help="Texts of several calls scored together.")] = 32,
+    max_waiting: Annotated[int, typer.Option(min=1, help="More texts than this are not let wait (503).")] = 2048,
+    light: Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Serve scores, metrics and a live page over HTTP, on this machine only unless there is a token.
+
+    Example: frostline serve enc.frost --model path/to/all-MiniLM-L6-v2
+    """
+    from frostline.encoders.loading import need
+
+    need("fastapi", extra="monitor")
+    need("uvicorn", extra="monitor")
+    need("prometheus_client", extra="monitor")
+    import logging
+
+    from frostline.monitoring.frost import load_baseline
+    from frostline.serving.limits import Limits
+    from frostline.serving.running import check_address, listen, run, url_of
+    from frostline.serving.service import Service
+    from frostline.serving.telemetry import configure
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    token = token_file.read_text().strip() if token_file is not None else os.environ.get("FROSTLINE_TOKEN") or None
+    check_address(host, token)
+    with listen(host, port) as bound:
+        base = load_baseline(baseline)
+        service = Service(
+            base,
+            model,
+            events=events,
+            level="light" if light else "full",
+            alpha=alpha,
+            false_alarm_every=false_alarm_every,
+            clear_after=clear_after,
+            store_texts=store_texts,
+            keep_events=keep_events,
+            keep_days=keep_days,
+            batch=batch,
+            limits=Limits(waiting=max_waiting),
+        )
+        stop = configure(service.metrics.registry)
+        url = url_of(bound)
+        if json:
+            options.print_json({"url": url, "pid": os.getpid(), "events": str(events.absolute())})
+        elif not quiet:
+            options.say(f"{url} scores texts of {base.about['model']}: open it in a browser to look on.", hang=0)
+            options.say(f'Try: curl {url}/score --json \'{{"texts": ["some text"]}}\'. Ctrl-C ends it.')
+        try:
+            run(service, bound, token=token)
+        finally:
+            if stop is not None:
+                stop()

@@ -1,0 +1,1 @@
+"""The detector as a service: HTTP scoring, metrics, a live page, events on disk."""

@@ -1,0 +1,216 @@
+"""The HTTP interface: POST /score, /events, /metrics, /healthz, /readyz, the live page and its stream."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from jinja2 import Environment
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp
+
+from frostline import __version__
+from frostline.errors import FrostlineError
+from frostline.serving import schema
+from frostline.serving.batching import Late, Overloaded
+from frostline.serving.guards import Guard
+from frostline.serving.service import SAVED_EVERY, Service
+
+WATCHERS = 32
+"""Live pages that may be open at the same time."""
+BEAT = 0.5
+"""Seconds between looks at the stream for live pages."""
+MOST_EVENTS = 1000
+_PROBLEM: dict[str, Any] = {"model": schema.Problem}
+COMMON: dict[int | str, dict[str, Any]] = {
+    400: _PROBLEM | {"description": "The request cannot be read."},
+    401: _PROBLEM | {"description": "The token is missing or wrong."},
+    403: _PROBLEM | {"description": "The Host header names another machine."},
+    422: _PROBLEM | {"description": "The request can be read but not answered; the sentence says why."},
+    500: _PROBLEM | {"description": "A defect of the service."},
+}
+SCORING: dict[int | str, dict[str, Any]] = {
+    408: _PROBLEM | {"description": "The body took too long to arrive."},
+    413: _PROBLEM | {"description": "The body is too large."},
+    503: _PROBLEM | {"description": "Too many texts are waiting, or the service is stopping; see Retry-After."},
+    504: _PROBLEM | {"description": "The time for a call was over before its texts were scored."},
+}
+
+
+def make_app(service: Service, *, token: str | None = None, hosts: Collection[str] = ()) -> ASGIApp:
+    """The application behind its guard."""
+    app = FastAPI(
+        title="frostline",
+        version=__version__,
+        description="How strange texts look to an encoder, against its baseline.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lambda _: _saving(service),
+        responses=COMMON,
+    )
+    _scoring(app, service)
+    _looking(app, service)
+    _pages(app, service)
+    _refusing(app)
+    return Guard(app, service.limits, token, hosts, service.counted)
+
+
+@asynccontextmanager
+async def _saving(service: Service) -> AsyncIterator[None]:
+    """Save the stream's state now and then, and try again what the disk did not take."""
+
+    async def save() -> None:
+        while True:
+            await asyncio.sleep(SAVED_EVERY)
+            await asyncio.to_thread(service.save)
+
+    task = asyncio.create_task(save())
+    yield
+    task.cancel()
+    await asyncio.to_thread(service.close)
+
+
+def _scoring(app: FastAPI, service: Service) -> None:
+    limits = service.limits
+
+    @app.post("/score", response_model=schema.Answer, responses=SCORING, summary="Score texts")
+    async def score(asked: schema.Asked) -> Response:
+        """Score texts as the next ones of the stream. The order of texts matters to the alarm, not to their scores."""
+        start = time.monotonic()
+        if service.draining:
+            raise HTTPException(503, "the service is stopping.", {"Retry-After": "5"})
+        if len(asked.texts) > limits.texts:
+            raise HTTPException(422, f"{len(asked.texts)} texts; a call takes {limits.texts} at most.")
+        for number, text in enumerate(asked.texts):
+            if len(text) > limits.characters:
+                raise HTTPException(
+                    422, f"text {number} has {len(text)} characters; the limit is {limits.characters}: cut it."
+                )
+        try:
+            found, causes, tokenized = await service.batcher.score(asked.texts, until=start + limits.seconds)
+        except Overloaded as busy:
+            wait = max(1, round(busy.seconds))
+            raise HTTPException(
+                503, f"{busy.waiting} texts are waiting; come again in {wait} s.", {"Retry-After": str(wait)}
+            ) from None
+        except Late:
+            raise HTTPException(504, f"not scored within {limits.seconds:g} s; send fewer texts at a time.") from None
+        except FrostlineError as error:
+            raise HTTPException(422, str(error)) from None
+        body = service.answer(found, causes, tokenized, reasons=asked.reasons)
+        service.metrics.seconds.observe(time.monotonic() - start)
+        return JSONResponse(body)
+
+
+def _looking(app: FastAPI, service: Service) -> None:
+    @app.get("/events", response_model=schema.EventList, summary="Stored events")
+    async def events(
+        after: Annotated[int, Query(ge=0, le=2**62, description="Only events with larger numbers.")] = 0,
+        since: Annotated[float, Query(ge=0, le=1e11, description="Not before: seconds since 1970.")] = 0.0,
+        kind: Annotated[schema.Kind | None, Query(description="Only events of one kind.")] = None,
+        newest: Annotated[bool, Query(description="The newest first.")] = False,
+        limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="How many.")] = 100,
+    ) -> Response:
+        """Strange texts, alarms and their ends; a page at a time: pass the last number as ``after``."""
+        found = await asyncio.to_thread(
+            service.events.select, after=after, since=since, kind=kind, newest=newest, limit=limit
+        )
+        return JSONResponse({"events": [event.facts() for event in found]})
+
+    @app.get("/healthz", summary="Whether the process is alive")
+    async def healthz() -> dict[str, bool]:
+        return {"alive": True}
+
+    @app.get(
+        "/readyz",
+        response_model=schema.Ready,
+        responses={503: {"model": schema.Ready, "description": "The service is stopping."}},
+        summary="Whether texts are scored",
+    )
+    async def readyz() -> Response:
+        """503 while the service is stopping. What else does not work is said, but texts are still scored."""
+        ready = not service.draining
+        return JSONResponse({"ready": ready, "degraded": service.degraded()}, 200 if ready else 503)
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"content": {CONTENT_TYPE_LATEST.partition(";")[0]: {"schema": {"type": "string"}}}}},
+        summary="Metrics for Prometheus",
+    )
+    async def metrics() -> Response:
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _pages(app: FastAPI, service: Service) -> None:
+    here = files("frostline.serving")
+    style = (files("frostline.report") / "page.css").read_text() + (here / "live.css").read_text()
+    live, script = (here / "live.html").read_text(), (here / "live.js").read_text()
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        (here / "docs.html").read_text()
+    )
+    watchers = 0
+
+    @app.get(
+        "/stream",
+        response_class=Response,
+        responses={
+            200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            503: _PROBLEM | {"description": "Too many live pages are open."},
+        },
+        summary="The live page's numbers as server-sent events",
+    )
+    async def stream(
+        once: Annotated[bool, Query(description="End after the first event.")] = False,
+    ) -> Response:
+        if watchers >= WATCHERS:
+            raise HTTPException(503, f"{WATCHERS} live pages are open; close one.", {"Retry-After": "10"})
+        return StreamingResponse(beats(once), media_type="text/event-stream")
+
+    async def beats(once: bool) -> AsyncIterator[str]:
+        nonlocal watchers
+        watchers += 1
+        try:
+            while not service.draining:
+                yield f"data: {await asyncio.to_thread(service.picture)}\n\n"
+                if once:
+                    return
+                await asyncio.sleep(BEAT)
+        finally:
+            watchers -= 1
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(live)
+
+    @app.get("/live.js", include_in_schema=False)
+    async def live_script() -> Response:
+        return Response(script, media_type="text/javascript")
+
+    @app.get("/live.css", include_in_schema=False)
+    async def live_style() -> Response:
+        return Response(style, media_type="text/css")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> HTMLResponse:
+        return HTMLResponse(template.render(described=app.openapi(), url=str(request.base_url).rstrip("/")))
+
+
+def _refusing(app: FastAPI) -> None:
+    @app.exception_handler(StarletteHTTPException)
+    async def refuse(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, StarletteHTTPException)
+        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def explain(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        # What was sent is not sent back: it may be long, and it is a text.
+        said = [f"{' '.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()[:5]]
+        return JSONResponse({"error": "; ".join(said)}, 422)

@@ -1,0 +1,159 @@
+"""Texts of many clients through one model: those that wait are scored together, in the order they came.
+
+One thread tokenizes, another runs the model; the event loop only waits. A pass takes what has arrived, up to ``batch``
+texts, and never waits for more: alone a call is answered at once, under load passes fill up by themselves.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from frostline.encoders.capture import Tokenized
+from frostline.errors import FrostlineError
+from frostline.monitoring.judging import Scores
+from frostline.monitoring.scoring import Scorer
+from frostline.monitoring.tapping import LOG
+
+BATCH = 32
+Causes = list[list[dict[str, Any]]]
+"""The events that each text caused."""
+
+
+class Overloaded(Exception):
+    """Too many texts wait; ``seconds``: when to come again."""
+
+    def __init__(self, waiting: int, seconds: float):
+        super().__init__(f"{waiting} texts are waiting")
+        self.waiting, self.seconds = waiting, seconds
+
+
+class Late(Exception):
+    """A call's time was over before its texts were scored."""
+
+
+@dataclass(eq=False)
+class _Job:
+    texts: list[str]
+    until: float
+    loop: asyncio.AbstractEventLoop
+    done: "asyncio.Future[tuple[Scores, Causes, Tokenized]]"
+    tokenized: Tokenized | None = field(default=None)
+
+    def answer(self, found: "tuple[Scores, Causes, Tokenized] | BaseException") -> None:
+        def tell() -> None:
+            if self.done.done():
+                return
+            if isinstance(found, BaseException):
+                self.done.set_exception(found)
+            else:
+                self.done.set_result(found)
+
+        self.loop.call_soon_threadsafe(tell)
+
+
+Taken = Callable[[Scores, list[str]], Causes]
+"""What becomes of scored texts, in order."""
+
+
+class Batcher:
+    """``score`` from any task of an event loop; ``close`` when all is done."""
+
+    def __init__(self, scorer: Scorer, taken: Taken, *, batch: int = BATCH, most: int = 2048):
+        self.scorer, self.batch, self.most = scorer, batch, most
+        self.waiting = 0
+        """Texts that have arrived and are not answered."""
+        self.passes = self.failures = 0
+        self.seconds = 0.0
+        """Spent on passes."""
+        self._taken = taken
+        self._jobs: deque[_Job] = deque()
+        self._some = threading.Condition()
+        self._closed = False
+        self._rate = 100.0
+        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizing")
+        self._thread = threading.Thread(target=self._run, name="scoring", daemon=True)
+        self._thread.start()
+
+    async def score(self, texts: list[str], *, until: float) -> tuple[Scores, Causes, Tokenized]:
+        """Scores, events and token ids; raises Overloaded, Late (``until`` by the monotonic clock), or BadText."""
+        if self.waiting + len(texts) > self.most and self.waiting:
+            raise Overloaded(self.waiting, self.waiting / self._rate)
+        loop = asyncio.get_running_loop()
+        job = _Job(texts, until, loop, loop.create_future())
+        self.waiting += len(texts)
+        try:
+            job.tokenized = await loop.run_in_executor(self._tokenizing, self._tokenize, job)
+            with self._some:
+                self._jobs.append(job)
+                self._some.notify()
+            async with asyncio.timeout(until - time.monotonic()):
+                return await job.done
+        except TimeoutError:
+            raise Late from None
+        finally:
+            self.waiting -= len(texts)
+
+    def _tokenize(self, job: _Job) -> Tokenized:
+        if time.monotonic() >= job.until:
+            raise Late
+        return self.scorer.tokenized(job.texts)
+
+    def close(self) -> None:
+        """Answer what waits, then stop."""
+        with self._some:
+            self._closed = True
+            self._some.notify()
+        self._thread.join()
+        self._tokenizing.shutdown()
+
+    def _run(self) -> None:
+        while True:
+            with self._some:
+                while not self._jobs and not self._closed:
+                    self._some.wait()
+                if not self._jobs:
+                    return
+                jobs = self._next()
+            if jobs:
+                self._pass(jobs)
+
+    def _next(self) -> list[_Job]:
+        """Jobs for one pass: at least one, more while they fit; nobody waits for those that are late."""
+        jobs: list[_Job] = []
+        count = 0
+        while self._jobs and (not jobs or count + len(self._jobs[0].texts) <= self.batch):
+            job = self._jobs.popleft()
+            if not job.done.done() and time.monotonic() < job.until:
+                jobs.append(job)
+                count += len(job.texts)
+        return jobs
+
+    def _pass(self, jobs: list[_Job]) -> None:
+        start = time.monotonic()
+        try:
+            tokenized = [job.tokenized for job in jobs if job.tokenized is not None]
+            together = replace(tokenized[0], ids=tuple(own for one in tokenized for own in one.ids))
+            found = self.scorer.score(together, spelled=False)
+            owners = self._taken(found, [text for job in jobs for text in job.texts])
+        except Exception as error:
+            self.failures += 1
+            # A kind of error, never its words: they may quote a text.
+            LOG.error("a pass failed: %s", type(error).__name__)
+            for job in jobs:
+                job.answer(error if isinstance(error, FrostlineError) else RuntimeError("scoring failed"))
+            return
+        first = 0
+        for job in jobs:
+            own = slice(first, first + len(job.texts))
+            first = own.stop
+            assert job.tokenized is not None
+            job.answer((found.part(own), owners[own], job.tokenized))
+        took = time.monotonic() - start
+        self.passes += 1
+        self.seconds += took
+        self._rate += 0.1 * (first / max(took, 1e-6) - self._rate)

@@ -1,0 +1,230 @@
+"""Events on disk: strange texts, alarms and their ends, in one SQLite file that survives kill -9.
+
+An event that ``add`` returned is on the disk (WAL, synchronous=FULL). When the disk is full nothing is raised: events
+wait in memory, up to a bound, and ``trouble`` says what is wrong. The file belongs to one process at a time.
+"""
+
+import contextlib
+import fcntl
+import json
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from frostline.errors import BadParameter
+
+FORMAT = 1
+APPLICATION = 0x46524F53
+"""Tells our files from other SQLite files: "FROS"."""
+KEPT, DAYS = 100_000, 30.0
+"""Events and days that are kept, if nothing else is asked for."""
+PENDING = 10_000
+"""Events that wait in memory while the disk takes none."""
+PRUNED_EVERY = 500
+KINDS = ("strange", "alarm", "clear", "start", "stop")
+MIGRATIONS: Mapping[int, str] = {}
+"""What takes a file of one format to the next."""
+_TABLES = """
+CREATE TABLE events (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL, texts INTEGER NOT NULL,
+  p_value REAL, score REAL, level REAL, details TEXT NOT NULL, text TEXT
+);
+CREATE INDEX events_by_time ON events (time);
+CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """``texts``: how many texts the stream had seen; ``text``: the text itself, only where that was asked for."""
+
+    kind: str
+    texts: int
+    time: float
+    p_value: float | None = None
+    score: float | None = None
+    level: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    text: str | None = None
+    id: int | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self) | {"details": dict(self.details)}
+
+
+class Events:
+    """An event file, opened for writing. Use as a context manager, or call ``close``."""
+
+    def __init__(self, path: str | Path, *, keep: int = KEPT, days: float = DAYS):
+        if keep < 1 or not days > 0:
+            raise BadParameter(f"{keep} events and {days:g} days are to be kept; both are above zero.")
+        self.path, self.keep, self.days = Path(path), keep, days
+        self.trouble: str | None = None
+        self.lost = 0
+        """Events that found no place on the disk, nor among those that wait."""
+        self._pending: deque[Event] = deque()
+        self._lock = threading.RLock()
+        self._since_pruned = 0
+        if not self.path.absolute().parent.is_dir() or self.path.is_dir():
+            raise BadParameter(f"events cannot be kept in {self.path}; give a file in a folder that is there.")
+        self._claim = open(f"{self.path}.lock", "w")  # noqa: SIM115  held until close
+        try:
+            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._claim.close()
+            raise BadParameter(
+                f"{self.path} is in use by another frostline; each needs an event file of its own."
+            ) from None
+        try:
+            self._connection = connect(self.path, write=True)
+        except BaseException:
+            self._claim.close()
+            raise
+        self.prune()
+
+    def add(self, events: Sequence[Event], state: Mapping[str, Any] | None = None) -> list[int | None]:
+        """Write events, and what the stream stands at; the numbers of those that are on the disk now, else None."""
+        with self._lock:
+            waiting = [*self._pending, *events]
+            try:
+                with self._connection as connection:
+                    numbers = [_insert(connection, event) for event in waiting]
+                    if state is not None:
+                        _put(connection, "stream", state)
+            except sqlite3.Error as error:
+                self.trouble = f"events are not stored: {error}"
+                self._pending.extend(events)
+                while len(self._pending) > PENDING:
+                    self._pending.popleft()
+                    self.lost += 1
+                return [None] * len(events)
+            self.trouble = None
+            self._pending.clear()
+            self._since_pruned += len(waiting)
+            if self._since_pruned >= PRUNED_EVERY:
+                self.prune()
+            return list(numbers[len(waiting) - len(events) :])
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    def state(self) -> dict[str, Any]:
+        """What the stream stood at when it was last written."""
+        with self._lock:
+            row = self._connection.execute("SELECT value FROM state WHERE name = 'stream'").fetchone()
+        try:
+            found = json.loads(row[0]) if row else {}
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def select(self, **asked: Any) -> list[Event]:
+        with self._lock:
+            return list(select(self._connection, **asked))
+
+    def prune(self) -> None:
+        """Forget what is too old or too much."""
+        with self._lock, contextlib.suppress(sqlite3.Error), self._connection as connection:
+            self._since_pruned = 0
+            connection.execute("DELETE FROM events WHERE time < ?", (time.time() - 86400 * self.days,))
+            connection.execute(
+                "DELETE FROM events WHERE id <= (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET ?)", (self.keep,)
+            )
+
+    def close(self) -> None:
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+        self._claim.close()
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
+    """An event file; for reading it must be there. Raises BadParameter when it is none of ours."""
+    if not write and not path.is_file():
+        raise BadParameter(f"there is no event file {path}; frostline serve --events {path} makes one.")
+    try:
+        connection = sqlite3.connect(path, timeout=5, check_same_thread=False)
+        try:
+            _prepare(connection, path, write=write)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise BadParameter(f"{path} cannot be used as an event file ({error}); give another one.") from None
+    return connection
+
+
+def select(
+    connection: sqlite3.Connection,
+    *,
+    after: int = 0,
+    since: float = 0.0,
+    kind: str | None = None,
+    newest: bool = False,
+    limit: int | None = None,
+) -> Iterator[Event]:
+    """Events with numbers above ``after``, not before ``since`` (seconds since 1970), oldest or newest first."""
+    asked = "SELECT id, time, kind, texts, p_value, score, level, details, text FROM events WHERE id > ? AND time >= ?"
+    given: list[Any] = [after, since]
+    if kind is not None:
+        asked, given = asked + " AND kind = ?", [*given, kind]
+    rows = connection.execute(
+        f"{asked} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", [*given, -1 if limit is None else limit]
+    )
+    for number, when, own, texts, p, score, level, details, text in rows:
+        yield Event(own, texts, when, p, score, level, json.loads(details), text, number)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, write: bool) -> None:
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
+    empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if not ours and not (empty and write):
+        raise BadParameter(f"{path} is not an event file of frostline; give another one.")
+    if found > FORMAT:
+        raise BadParameter(
+            f"{path} was written by a newer frostline (format {found}, this one reads {FORMAT}); update."
+        )
+    if not write:
+        if found < FORMAT:
+            raise BadParameter(f"{path} has format {found}; frostline serve --events {path} brings it to {FORMAT}.")
+        return
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    # All at once: a file is of one format or of the next, whenever it is looked at.
+    steps = [_TABLES] if empty else [MIGRATIONS[format] for format in range(found, FORMAT)]
+    if steps:
+        connection.executescript(
+            f"BEGIN;{''.join(steps)}PRAGMA application_id = {APPLICATION};PRAGMA user_version = {FORMAT};COMMIT;"
+        )
+
+
+def _insert(connection: sqlite3.Connection, event: Event) -> int | None:
+    return connection.execute(
+        "INSERT INTO events (time, kind, texts, p_value, score, level, details, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            event.time,
+            event.kind,
+            event.texts,
+            event.p_value,
+            event.score,
+            event.level,
+            json.dumps(dict(event.details), ensure_ascii=False),
+            event.text,
+        ),
+    ).lastrowid
+
+
+def _put(connection: sqlite3.Connection, name: str, value: Mapping[str, Any]) -> None:
+    connection.execute("INSERT OR REPLACE INTO state (name, value) VALUES (?, ?)", (name, json.dumps(dict(value))))

@@ -1,0 +1,125 @@
+"""Between the network and the application: who may come in, how much they may bring, and how long they may take."""
+
+import asyncio
+import hmac
+import json
+from collections.abc import Callable, Collection
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from frostline.monitoring.tapping import LOG
+from frostline.serving.limits import Limits
+
+OPEN = ("/", "/live.js", "/live.css", "/healthz", "/readyz")
+"""What is served without a token: pages without data, and what a load balancer asks."""
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"),
+)
+Count = Callable[[str, int], None]
+
+
+class Refused(Exception):
+    def __init__(self, code: int, sentence: str, *headers: tuple[bytes, bytes]):
+        super().__init__(sentence)
+        self.code, self.sentence, self.headers = code, sentence, headers
+
+
+class Guard:
+    """``token``: None where only this machine can connect; then the Host header must be one of ``hosts``, so that no
+    page in a browser can reach us under a name of its own."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, token: str | None, hosts: Collection[str], count: Count):
+        self.app, self.limits, self.count = app, limits, count
+        self._token = None if token is None else token.encode()
+        self._hosts = frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = False
+
+        async def answer(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self.count(scope["path"], message["status"])
+                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+            await send(message)
+
+        try:
+            headers = dict(scope["headers"])
+            self._admit(scope["path"], headers)
+            if scope["method"] not in ("GET", "HEAD"):
+                receive = _replayed(await self._body(headers, receive), receive)
+            await self.app(scope, receive, answer)
+        except Refused as refused:
+            await _send(answer, refused.code, refused.sentence, *refused.headers)
+        except Exception as error:
+            # A kind of error, never its words nor its trace: they may quote a text.
+            LOG.error("%s %s failed: %s", scope["method"], _known(scope["path"]), type(error).__name__)
+            if not started:
+                await _send(answer, 500, "this should not happen; the log has the kind of error.")
+
+    def _admit(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if self._token is None:
+            if _hostname(headers.get(b"host", b"")) not in self._hosts:
+                raise Refused(
+                    403, "the Host header names another machine; use the address that was printed at the start."
+                )
+            return
+        if path in OPEN:
+            return
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
+            raise Refused(401, "a token is needed: Authorization: Bearer TOKEN.", (b"www-authenticate", b"Bearer"))
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        most, close = self.limits.body_bytes, (b"connection", b"close")
+        large = Refused(413, f"the body is larger than {most} bytes; send fewer texts at a time.", close)
+        told = headers.get(b"content-length", b"0")
+        if told.isdigit() and int(told) > most:
+            raise large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.slow_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refused(400, "the connection was closed before the body had arrived.", close)
+                    body += message.get("body", b"")
+                    if len(body) > most:
+                        raise large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise Refused(408, f"the body took longer than {self.limits.slow_seconds:g} s.", close) from None
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return again
+
+
+async def _send(send: Send, code: int, sentence: str, *headers: tuple[bytes, bytes]) -> None:
+    body = json.dumps({"error": sentence}).encode()
+    told = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": code, "headers": told})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _hostname(host: bytes) -> str:
+    name = host.decode("latin-1").lower()
+    return name[1 : name.find("]")] if name.startswith("[") else name.partition(":")[0]
+
+
+def _known(path: str) -> str:
+    """A path for the log: one that is ours, or nothing that a client chose."""
+    return path if path in (*OPEN, "/score", "/events", "/metrics", "/stream") else "(another path)"

@@ -1,0 +1,132 @@
+"""Running the service: an address, a web server with time limits, and a clean end."""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from frostline.errors import BadParameter
+from frostline.serving.app import make_app
+from frostline.serving.service import Service
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+SHORTEST_TOKEN = 16
+KEEP_ALIVE = 5
+
+
+def check_address(host: str, token: str | None) -> None:
+    """Refuse to be reachable from other machines without a token."""
+    if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or any(c.isspace() for c in token)):
+        raise BadParameter(
+            f"the token has {len(token)} characters; it takes at least {SHORTEST_TOKEN}, ASCII and without spaces. "
+            "Make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    if token is None and not _is_local(host):
+        raise BadParameter(
+            f"--host {host} can be reached from other machines; set FROSTLINE_TOKEN or give --token-file, "
+            "so that only those who know the token are let in."
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at the address; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except (OSError, OverflowError) as error:
+        made.close()
+        raise BadParameter(
+            f"{host}:{port} cannot be used ({error}); try another --port, or 0 for a free one."
+        ) from None
+    return made
+
+
+def url_of(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(service: Service, bound: socket.socket, *, token: str | None = None) -> None:
+    """Serve until a signal asks to stop: no new calls then, those that wait are answered, and all is written."""
+    # The server raises the signal again when it is done; by then there is nothing left to interrupt.
+    with contextlib.suppress(KeyboardInterrupt):
+        make_server(service, bound, token=token).run([bound])
+
+
+def make_server(service: Service, bound: socket.socket, *, token: str | None = None) -> "Server":
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    app = make_app(service, token=token, hosts=(*LOCAL, str(bound.getsockname()[0])))
+    config = uvicorn.Config(
+        app,
+        http=type("Protocol", (_Protocol,), {"slow_seconds": service.limits.slow_seconds}),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=service.limits.connections,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=int(service.limits.seconds) + 5,
+    )
+    return Server(config, service)
+
+
+class Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, service: Service):
+        super().__init__(config)
+        self.service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.drain()
+        super().handle_exit(sig, frame)
+
+    def drain(self) -> None:
+        """Take no new calls. Live pages must end, or they would be waited for."""
+        self.service.draining = True
+        self.should_exit = True
+
+
+class _Protocol(H11Protocol):
+    """Closes connections whose next request does not arrive whole, header by header, within some seconds."""
+
+    slow_seconds = 10.0
+    _slow: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.conn.their_state is not h11.IDLE:
+            self._arrived()
+        elif self._slow is None:
+            self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        self._slow = self.loop.call_later(self.slow_seconds, self.transport.close)
+
+    def _arrived(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

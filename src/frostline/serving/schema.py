@@ -1,0 +1,77 @@
+"""What goes over the wire, for checking and for the OpenAPI description."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Kind = Literal["strange", "alarm", "clear", "start", "stop"]
+
+
+class Asked(BaseModel):
+    """Texts to score, in the order they arrived."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"texts": ["The ice melts."]}]})
+    texts: Annotated[list[Annotated[str, Field(strict=True)]], Field(min_length=1, description="The texts.")]
+    reasons: Annotated[bool, Field(strict=True, description="Whether to say why a text is strange.")] = True
+
+
+class Reason(BaseModel):
+    part: str = Field(description="The part of the score: broken, words, foreign, passage, concentration.")
+    sigma: float = Field(description="Standard deviations above usual.")
+    says: str = Field(description="In words, without any word of the text.")
+    tokens: list[int] = Field(description="Places of tokens.")
+    named: list[str] = Field(description="These tokens.")
+
+
+class Caused(BaseModel):
+    kind: Kind
+    id: int | None = Field(description="Its number; null if the disk took it not yet (see /readyz).")
+
+
+class Scored(BaseModel):
+    score: float = Field(description="Larger is stranger.")
+    p_value: float = Field(description="Share of calibration texts of such a length that are at least as strange.")
+    strange: bool = Field(description="Whether the p-value is at most alpha.")
+    parts: dict[str, float] = Field(description="Parts of the score, standard normal for normal texts.")
+    observed: list[float] = Field(description="Resultant length of the tokens at every layer looked at.")
+    expected: list[float] = Field(description="What the reference makes one expect there.")
+    reasons: list[Reason]
+    events: list[Caused] = Field(description="What was stored because of it; on the disk when this answer is sent.")
+
+
+class AlarmState(BaseModel):
+    active: bool
+    level: float = Field(description="Evidence, in nats.")
+    threshold: float = Field(description="The alarm rings when the evidence reaches it.")
+    says: str
+
+
+class Answer(BaseModel):
+    texts: list[Scored]
+    alarm: AlarmState = Field(description="The stream's alarm after these texts.")
+    layers: list[int] = Field(description="Layers that observed and expected are of; 0 is before the first.")
+
+
+class StoredEvent(BaseModel):
+    id: int
+    kind: Kind
+    time: float = Field(description="Seconds since 1970.")
+    texts: int = Field(description="Texts scored until then.")
+    p_value: float | None
+    score: float | None
+    level: float | None
+    details: dict[str, object]
+    text: str | None = Field(description="The text, only if the service was told to store texts.")
+
+
+class EventList(BaseModel):
+    events: list[StoredEvent]
+
+
+class Ready(BaseModel):
+    ready: bool
+    degraded: list[str] = Field(description="What does not work although texts are scored.")
+
+
+class Problem(BaseModel):
+    error: str = Field(description="A sentence.")

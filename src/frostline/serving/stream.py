@@ -1,0 +1,201 @@
+"""The stream of texts as operators see it: is there an alarm, since when, where, and does the calibration still hold.
+
+The alarm rings when the evidence of p-values reaches its threshold (``monitoring.calibration.Alarm``). It is over when
+``clear_after`` texts in a row were scored without its ringing again.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from frostline.errors import BadParameter
+from frostline.monitoring.calibration import Alarm
+from frostline.monitoring.judging import Scores
+from frostline.serving.events import Event
+
+RECENT = 1000
+"""P-values that the health of the calibration is judged by."""
+ENOUGH = 200
+LOOKED_AT = 256
+"""Texts that the concentration at every layer is the mean of."""
+CRITICAL = 1.95
+"""Kolmogorov and Smirnov's distance times √n that good p-values exceed once in a thousand times."""
+POINTS = 400
+"""P-values that the page draws."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether the p-values of the last texts are those of a calibrated baseline: uniform."""
+
+    verdict: str
+    says: str
+    texts: int
+    distance: float | None = None
+    allowed: float | None = None
+
+
+class Stream:
+    """Counts and judges; safe to use from several threads."""
+
+    def __init__(
+        self,
+        alarm: Alarm,
+        clouds: tuple[int, ...],
+        *,
+        alpha: float = 0.01,
+        clear_after: int = 200,
+        calibrated_by: int = 10**9,
+        keep_texts: bool = False,
+    ):
+        if not 0 < alpha < 1:
+            raise BadParameter(f"alpha is {alpha}; texts with p-values up to it are strange: between 0 and 1.")
+        if clear_after < 1:
+            raise BadParameter(f"clear_after is {clear_after}; it is a number of texts, at least 1.")
+        self.alarm, self.clouds, self.alpha, self.clear_after = alarm, clouds, alpha, clear_after
+        self.calibrated_by, self.keep_texts = calibrated_by, keep_texts
+        self.texts = self.strange = self.alarms = 0
+        self.level = 0.0
+        self.ringing = False
+        self.rang_at: int | None = None
+        """After how many texts it rang last."""
+        self.since: float | None = None
+        """When the alarm, or the quiet, began (seconds since 1970)."""
+        self.changed = threading.Condition()
+        self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
+        self._clouds: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=LOOKED_AT)
+
+    def take(self, found: Scores, texts: list[str] | None = None) -> tuple[list[Event], list[list[int]]]:
+        """Count scored texts: what is worth an event, and for each text which of the events it caused."""
+        now, events = time.time(), list[Event]()
+        owners: list[list[int]] = [[] for _ in found.p_values]
+
+        def add(number: int, kind: str, **facts: Any) -> None:
+            owners[number].append(len(events))
+            events.append(Event(kind, self.texts, now, level=self.level, **facts))
+
+        with self.changed:
+            for number, p in enumerate(found.p_values.tolist()):
+                (level,), rang = self.alarm.after(self.level, found.p_values[number : number + 1])
+                self.level = 0.0 if rang else float(level)
+                self.texts += 1
+                self._recent.append((now, p))
+                self._clouds.append((found.observed[number], found.expected[number]))
+                if p <= self.alpha:
+                    self.strange += 1
+                    reasons = [asdict(reason) for reason in found.reasons[number]]
+                    kept = texts[number] if texts is not None and self.keep_texts else None
+                    score = float(found.scores[number])
+                    add(number, "strange", p_value=p, score=score, details={"reasons": reasons}, text=kept)
+                if rang:
+                    self.alarms += 1
+                    self.rang_at = self.texts
+                    if not self.ringing:
+                        self.ringing, self.since = True, now
+                        add(number, "alarm", p_value=p, details={"threshold": self.alarm.threshold})
+                elif self.ringing and self.rang_at is not None and self.texts - self.rang_at >= self.clear_after:
+                    self.ringing, self.since = False, now
+                    add(number, "clear", details={"quiet_texts": self.clear_after})
+            self.changed.notify_all()
+        return events, owners
+
+    def state(self) -> dict[str, Any]:
+        """What a restart needs to go on."""
+        with self.changed:
+            names = ("texts", "strange", "alarms", "level", "ringing", "rang_at", "since")
+            return {name: getattr(self, name) for name in names} | {"recent": [list(pair) for pair in self._recent]}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from a ``state``; what does not make sense is left as it is."""
+        with self.changed:
+            for name in ("texts", "strange", "alarms"):
+                value = state.get(name)
+                if isinstance(value, int) and value >= 0:
+                    setattr(self, name, value)
+            level, since, rang_at = state.get("level"), state.get("since"), state.get("rang_at")
+            if isinstance(level, int | float) and 0 <= level < self.alarm.threshold:
+                self.level = float(level)
+            self.since = float(since) if isinstance(since, int | float) else None
+            self.rang_at = rang_at if isinstance(rang_at, int) else None
+            self.ringing = state.get("ringing") is True and self.rang_at is not None
+            for pair in state.get("recent") or []:
+                if len(pair) == 2 and 0 < pair[1] <= 1:
+                    self._recent.append((float(pair[0]), float(pair[1])))
+
+    def health(self) -> Health:
+        with self.changed:
+            p = np.array([one for _, one in self._recent])
+        n = len(p)
+        if n < ENOUGH:
+            return Health("unknown", f"{n} texts so far; it takes {ENOUGH} to judge the calibration.", n)
+        grid, counts = np.unique(p, return_counts=True)
+        # Calibration texts are a sample too.
+        allowed = CRITICAL * float(np.sqrt(1 / n + 1 / self.calibrated_by))
+        apart = np.cumsum(counts) / n - grid
+        most = float(np.abs(apart).max())
+        if most <= allowed:
+            return Health("good", f"p-values of the last {n} texts are spread as they should be.", n, most, allowed)
+        low = float(apart.max()) >= most
+        says = (
+            f"p-values of the last {n} texts run too low: they are not like the reference. If they are meant to be so, "
+            "make the baseline again with some of them in it."
+            if low
+            else f"p-values of the last {n} texts run too high: they are more ordinary than the reference."
+        )
+        return Health("low" if low else "high", says, n, most, allowed)
+
+    def layers(self) -> list[dict[str, float | int]]:
+        """Mean resultant length of the last texts' tokens at every cloud, and what the reference makes one expect."""
+        with self.changed:
+            pairs = list(self._clouds)
+        if not pairs:
+            return []
+        observed, expected = (np.mean([pair[side] for pair in pairs], axis=0).tolist() for side in (0, 1))
+        return [
+            {"layer": cloud, "observed": seen, "expected": usual}
+            for cloud, seen, usual in zip(self.clouds, observed, expected, strict=True)
+        ]
+
+    def says(self) -> tuple[str, str]:
+        """The alarm's state in words, and what to do now."""
+        if self.ringing:
+            quiet = self.texts - (self.rang_at or 0)
+            return (
+                f"Alarm: the texts that arrive are not like the reference. It last rang {quiet} texts ago and is over "
+                f"after {self.clear_after} texts without ringing.",
+                "Look at the reasons of strange texts below. If the new text is meant to be there, make the baseline "
+                "again with some of it; if not, find out who sends it.",
+            )
+        health = self.health()
+        if health.verdict == "low":
+            return "No alarm, but the calibration has drifted.", health.says
+        if not self.texts:
+            return "No text has arrived yet.", "Post texts to /score."
+        return "All is well: the texts are like the reference.", "Nothing."
+
+    def picture(self) -> dict[str, Any]:
+        """Everything the live page shows."""
+        with self.changed:
+            says, advice = self.says()
+            return {
+                "texts": self.texts,
+                "strange": self.strange,
+                "alarms": self.alarms,
+                "alarm": self.ringing,
+                "since": self.since,
+                "level": self.level,
+                "threshold": self.alarm.threshold,
+                "every": self.alarm.every,
+                "alpha": self.alpha,
+                "clear_after": self.clear_after,
+                "says": says,
+                "advice": advice,
+                "health": asdict(self.health()),
+                "layers": self.layers(),
+                "recent": [p for _, p in list(self._recent)[-POINTS:]],
+            }

@@ -1,0 +1,39 @@
+"""A real server on a free port of this machine, with the tiny model of the monitoring tests."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from frostline.serving.limits import Limits
+from frostline.serving.running import listen, make_server, url_of
+from frostline.serving.service import Service
+from tests.monitoring import conftest as monitoring
+from tests.serving.client import Client
+
+base, folder, frost = monitoring.base, monitoring.folder, monitoring.frost
+SHORT = Limits(body_bytes=200_000, texts=64, characters=2000, waiting=256, seconds=20.0, slow_seconds=0.5)
+
+
+@contextmanager
+def serving(base, folder, path, *, token=None, limits=SHORT, **settings):
+    """A client of a service that runs in a thread; the service is ``client.service``."""
+    service = Service(base, folder, events=path, limits=limits, **settings)
+    with listen("127.0.0.1", 0) as bound:
+        server = make_server(service, bound, token=token)
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        client = Client(url_of(bound), token=token)
+        client.service = service
+        try:
+            client.wait_until_ready()
+            yield client
+        finally:
+            server.drain()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def client(base, folder, tmp_path_factory):
+    with serving(base, folder, tmp_path_factory.mktemp("events") / "events.db") as client:
+        yield client

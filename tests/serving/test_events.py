@@ -1,0 +1,124 @@
+"""The event file: what was acknowledged is there, whatever happens to the process or the disk."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from frostline.errors import BadParameter
+from frostline.serving import events as module
+from frostline.serving.events import Event, Events, connect, select
+
+
+def event(kind="strange", texts=1, **facts):
+    return Event(kind, texts, facts.pop("time", time.time()), **facts)
+
+
+def test_what_is_added_comes_back(tmp_path):
+    given = [event(p_value=0.01, score=2.5, details={"reasons": ["β"]}), event("alarm", 2, level=3.0), event(text="ä")]
+    with Events(tmp_path / "e.db") as events:
+        numbers = events.add(given, {"level": 1.5})
+        assert numbers == [1, 2, 3]
+    with Events(tmp_path / "e.db") as again:
+        assert [one.facts() | {"id": None} for one in again.select()] == [one.facts() for one in given]
+        assert again.state() == {"level": 1.5}
+        assert [one.id for one in again.select(newest=True, limit=2)] == [3, 2]
+        assert [one.id for one in again.select(after=1, kind="strange")] == [3]
+        assert again.add([event()]) == [4]
+
+
+def test_old_and_too_many_events_are_forgotten_but_numbers_go_on(tmp_path):
+    with Events(tmp_path / "e.db", keep=10, days=1) as events:
+        events.add([event(time=time.time() - 2 * 86400), *[event() for _ in range(20)]])
+        events.prune()
+        assert [one.id for one in events.select()] == list(range(12, 22))
+        assert events.add([event()]) == [22]
+
+
+def test_a_full_disk_keeps_events_in_memory_until_there_is_room(tmp_path):
+    with Events(tmp_path / "e.db") as events:
+        events.add([event()])
+        pages = events._connection.execute("PRAGMA page_count").fetchone()[0]
+        events._connection.execute(f"PRAGMA max_page_count = {pages}")
+        large = [event(details={"reasons": ["x" * 5000]}) for _ in range(3)]
+        assert events.add(large) == [None] * 3
+        assert "full" in events.trouble and events.pending == 3
+        assert events.add([event()]) == [None] and events.pending == 4
+        events._connection.execute("PRAGMA max_page_count = 1000000")
+        assert events.add([event("alarm")]) == [6]
+        assert events.trouble is None and events.pending == 0 and events.lost == 0
+        assert [one.kind for one in events.select()] == ["strange"] * 5 + ["alarm"]
+
+
+def test_what_waits_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PENDING", 5)
+    with Events(tmp_path / "e.db") as events:
+        events._connection.execute("PRAGMA query_only = 1")
+        events.add([event(texts=number) for number in range(8)])
+        assert events.pending == 5 and events.lost == 3
+        events._connection.execute("PRAGMA query_only = 0")
+        events.add([])
+        assert [one.texts for one in events.select()] == [3, 4, 5, 6, 7]
+
+
+WRITER = """
+import sys, time
+from frostline.serving.events import Event, Events
+events = Events(sys.argv[1])
+while True:
+    for number in events.add([Event("strange", 1, time.time(), details={"reasons": ["x" * 300]})] * 3):
+        print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [0.05, 0.2, 0.4])
+def test_no_acknowledged_event_is_lost_by_kill_9(tmp_path, after):
+    writing = [sys.executable, "-c", WRITER, tmp_path / "e.db"]
+    with subprocess.Popen(writing, stdout=subprocess.PIPE, text=True) as writer:
+        writer.stdout.readline()
+        time.sleep(after)
+        writer.send_signal(signal.SIGKILL)
+        said = {1} | {int(line) for line in writer.stdout.read().splitlines() if line}
+    with Events(tmp_path / "e.db") as events:
+        stored = {one.id for one in events.select()}
+    assert len(said) > 2 and said <= stored
+
+
+def test_one_process_at_a_time_but_anybody_may_read(tmp_path):
+    with Events(tmp_path / "e.db") as events:
+        events.add([event()])
+        with pytest.raises(BadParameter, match="in use by another"):
+            Events(tmp_path / "e.db")
+        reader = connect(tmp_path / "e.db")
+        assert [one.id for one in select(reader)] == [1]
+        reader.close()
+
+
+def test_files_that_are_not_ours_are_refused_and_not_touched(tmp_path):
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE precious (x)")
+    connection.close()
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database at all, but long enough to be taken for one" * 20)
+    newer = tmp_path / "newer.db"
+    Events(newer).close()
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    for path, said in ((foreign, "not an event file"), (text, "cannot be used"), (newer, "newer frostline")):
+        before = path.read_bytes()
+        with pytest.raises(BadParameter, match=said):
+            Events(path)
+        assert path.read_bytes() == before
+    for path in (tmp_path, tmp_path / "no" / "e.db"):
+        with pytest.raises(BadParameter, match="give a file"):
+            Events(path)
+    with pytest.raises(BadParameter, match="there is no event file"):
+        connect(tmp_path / "none.db")
+    for settings in ({"keep": 0}, {"days": 0.0}, {"days": float("nan")}):
+        with pytest.raises(BadParameter, match="above zero"):
+            Events(tmp_path / "e.db", **settings)
