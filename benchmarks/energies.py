@@ -21,16 +21,9 @@ from frostline.monitoring import baseline as baselines
 from frostline.monitoring.corruptions import corrupted
 from frostline.monitoring.detector import Detector, Features
 from frostline.monitoring.tapping import Taking, Tap
+from frostline.serving.heads import leading
 
 COPIES = 2000
-
-
-def leading(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the dominant eigenspace of outer @ inner, from the small product inner @ outer."""
-    values, vectors = np.linalg.eig(inner @ outer)
-    most = vectors[:, np.abs(values).argmax()]
-    columns = outer @ (most[:, None] if np.isreal(most).all() else np.stack([most.real, most.imag], 1))
-    return np.asarray(np.linalg.qr(columns.real).Q)
 
 
 class Energies:

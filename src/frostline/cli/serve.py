@@ -28,6 +28,8 @@ def serve(
     clear_after: Annotated[int, typer.Option(min=1, help="An alarm is over after this many texts without one.")] = 200,
     batch: Annotated[int, typer.Option(min=1, max=1024, help="Texts of several calls scored together.")] = 32,
     max_waiting: Annotated[int, typer.Option(min=1, help="More texts than this are not let wait (503).")] = 2048,
+    name: Annotated[str | None, typer.Option(help="Name of this replica in events; the machine's by default.")] = None,
+    per_head: Annotated[bool, typer.Option("--per-head", help="Metrics for every head, not only for layers.")] = False,
     light: Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -42,6 +44,7 @@ def serve(
     need("uvicorn", extra="monitor")
     need("prometheus_client", extra="monitor")
     import logging
+    import socket
 
     from frostline.monitoring.frost import load_baseline
     from frostline.serving.limits import Limits
@@ -66,6 +69,8 @@ def serve(
             keep_events=keep_events,
             keep_days=keep_days,
             batch=batch,
+            per_head=per_head,
+            replica=socket.gethostname() if name is None else name,
             limits=Limits(waiting=max_waiting),
         )
         stop = configure(service.metrics.registry)

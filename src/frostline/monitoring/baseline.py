@@ -23,7 +23,7 @@ from frostline.monitoring.profiles import clouds_of
 from frostline.monitoring.reading import read
 from frostline.monitoring.words import Probes, changed_tokens, learn_probe
 
-VERSION = 2
+VERSION = 3
 LEVELS = ("full", "light")
 LEARNED = 0.6
 """Share of the texts that is learned from; the rest standardises and calibrates, half each."""
@@ -112,6 +112,8 @@ def baseline(
             "model": encoder.name,
             "shape": [encoder.family.name, encoder.layers, encoder.dimension],
             "model_sha256": encoder.identity(),
+            # Of the files themselves, where there are any: embeddings and feed-forward layers are in these.
+            "files_sha256": encoder.fingerprint() if encoder.files else None,
             "tokenizer_sha256": tokenizer_hash(words),
             "texts": len(chosen),
             "calibration_texts": len(learned.judging["full"]),

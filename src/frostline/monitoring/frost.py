@@ -22,6 +22,8 @@ from frostline.monitoring.profiles import clouds_of, names
 from frostline.monitoring.words import Probes
 from frostline.store import write_atomically
 
+OLDEST = 2
+"""The oldest format that can be read: format 3 adds a hash of the model's files, which nothing needs."""
 LARGEST = 2**30
 """Bytes of a baseline that are read, at most."""
 
@@ -72,8 +74,10 @@ def load_baseline(path: str | Path) -> Baseline:
         raise BadBaseline(f"{path} has a header that cannot be read; make the baseline anew.") from None
     if version > VERSION:
         raise BadBaseline(f"{path} was made by a newer frostline (format {version}, this one reads {VERSION}); update.")
-    if version < VERSION:
-        raise BadBaseline(f"{path} was made by an older frostline (format {version} of {VERSION}); make it anew.")
+    if version < OLDEST:
+        raise BadBaseline(
+            f"{path} was made by an older frostline (format {version}, this reads {OLDEST} to {VERSION}); make it anew."
+        )
     if any(tensor.dtype not in (torch.float32, torch.uint8) for tensor in tensors.values()):
         raise BadBaseline(f"{path} holds tensors of a kind no baseline has; make it anew.")
     if about.pop("checksum", None) != _checksum(tensors, about):
@@ -87,7 +91,7 @@ def load_baseline(path: str | Path) -> Baseline:
             raise TypeError("texts are not texts")
         if missing := {"model", "model_sha256", "tokenizer_sha256", "texts"} - set(about):
             raise KeyError(*missing)
-        return Baseline(judges, about, tuple(texts))
+        return Baseline(judges, {"files_sha256": None} | about | {"version": VERSION}, tuple(texts))
     except (KeyError, ValueError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise BadBaseline(f"{path} lacks parts of a baseline ({error}); make it anew.") from None
 

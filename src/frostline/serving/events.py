@@ -18,7 +18,7 @@ from typing import Any
 
 from frostline.errors import BadParameter
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION = 0x46524F53
 """Tells our files from other SQLite files: "FROS"."""
 KEPT, DAYS = 100_000, 30.0
@@ -27,12 +27,12 @@ PENDING = 10_000
 """Events that wait in memory while the disk takes none."""
 PRUNED_EVERY = 500
 KINDS = ("strange", "alarm", "clear", "start", "stop")
-MIGRATIONS: Mapping[int, str] = {}
+MIGRATIONS = {1: "ALTER TABLE events ADD COLUMN replica TEXT NOT NULL DEFAULT '';"}
 """What takes a file of one format to the next."""
 _TABLES = """
 CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL, texts INTEGER NOT NULL,
-  p_value REAL, score REAL, level REAL, details TEXT NOT NULL, text TEXT
+  p_value REAL, score REAL, level REAL, details TEXT NOT NULL, text TEXT, replica TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX events_by_time ON events (time);
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -41,7 +41,8 @@ CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 @dataclass(frozen=True)
 class Event:
-    """``texts``: how many texts the stream had seen; ``text``: the text itself, only where that was asked for."""
+    """``texts``: how many texts the stream had seen; ``text``: the text itself, only where that was asked for;
+    ``replica``: which of several services it is of."""
 
     kind: str
     texts: int
@@ -51,6 +52,7 @@ class Event:
     level: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
+    replica: str = ""
     id: int | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -175,15 +177,16 @@ def select(
     limit: int | None = None,
 ) -> Iterator[Event]:
     """Events with numbers above ``after``, not before ``since`` (seconds since 1970), oldest or newest first."""
-    asked = "SELECT id, time, kind, texts, p_value, score, level, details, text FROM events WHERE id > ? AND time >= ?"
+    columns = "id, time, kind, texts, p_value, score, level, details, text, replica"
+    asked = f"SELECT {columns} FROM events WHERE id > ? AND time >= ?"
     given: list[Any] = [after, since]
     if kind is not None:
         asked, given = asked + " AND kind = ?", [*given, kind]
     rows = connection.execute(
         f"{asked} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", [*given, -1 if limit is None else limit]
     )
-    for number, when, own, texts, p, score, level, details, text in rows:
-        yield Event(own, texts, when, p, score, level, json.loads(details), text, number)
+    for number, when, own, texts, p, score, level, details, text, replica in rows:
+        yield Event(own, texts, when, p, score, level, json.loads(details), text, replica, number)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, write: bool) -> None:
@@ -212,7 +215,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, write: bool) -> None
 
 def _insert(connection: sqlite3.Connection, event: Event) -> int | None:
     return connection.execute(
-        "INSERT INTO events (time, kind, texts, p_value, score, level, details, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO events (time, kind, texts, p_value, score, level, details, text, replica) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.time,
             event.kind,
@@ -222,6 +226,7 @@ def _insert(connection: sqlite3.Connection, event: Event) -> int | None:
             event.level,
             json.dumps(dict(event.details), ensure_ascii=False),
             event.text,
+            event.replica,
         ),
     ).lastrowid
 

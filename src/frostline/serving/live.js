@@ -61,12 +61,12 @@ function drawEvents(picture) {
     row.className = event.kind;
     const said = { alarm: `evidence reached ${picture.threshold.toFixed(1)}`,
       clear: `${event.details.quiet_texts} texts without ringing` }[event.kind];
-    for (const reason of event.details.reasons ?? []) list.append(put("li", `${reason.part} (${reason.sigma.toFixed(1)} σ): ${reason.says}`));
+    for (const reason of (event.details.reasons ?? []).slice(0, 3)) list.append(put("li", `${reason.part} (${reason.sigma.toFixed(1)} σ): ${reason.says}`));
     if (said) why.append(said); else if (list.childElementCount) why.append(list);
     const when = put("th", ago(picture.now, event.time)), p = put("td", event.p_value === null ? "" : Number(event.p_value.toPrecision(2)));
     when.scope = "row";
     if (event.p_value !== null) p.dataset.label = "p = ";
-    row.append(when, put("td", `${words[event.kind] ?? event.kind} ${event.id}`), p, why);
+    row.append(when, put("td", `${words[event.kind] ?? event.kind} (event ${event.id})`), p, why);
     return row;
   });
   at("events").replaceChildren(...(rows.length ? rows : [put("tr", "")]));
@@ -75,10 +75,9 @@ function drawEvents(picture) {
 function draw(picture) {
   last = picture;
   if (paused) return;
-  const [head, ...rest] = picture.says.split(/(?<=[.:]) /);
-  at("state").textContent = picture.alarm ? "Alarm" : head;
+  if (at("state").textContent !== picture.headline) at("state").textContent = picture.headline;
   at("state").className = picture.alarm ? "alarm" : "calm";
-  at("says").textContent = picture.alarm ? rest.join(" ") : rest.join(" ");
+  at("says").textContent = picture.says;
   document.title = picture.alarm ? "ALARM · frostline" : "frostline";
   at("advice").textContent = picture.advice;
   at("model").textContent = picture.model;

@@ -61,6 +61,7 @@ class StoredEvent(BaseModel):
     score: float | None
     level: float | None
     details: dict[str, object]
+    replica: str = Field(description="The name that this service was given.")
     text: str | None = Field(description="The text, only if the service was told to store texts.")
 
 

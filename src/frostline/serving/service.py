@@ -13,7 +13,8 @@ from frostline.monitoring.judging import Scores
 from frostline.monitoring.scoring import Scorer
 from frostline.monitoring.tapping import LOG
 from frostline.serving.batching import BATCH, Batcher, Causes
-from frostline.serving.events import Event, Events
+from frostline.serving.events import Events
+from frostline.serving.heads import Heads
 from frostline.serving.limits import Limits
 from frostline.serving.metrics import ROUTES, Metrics
 from frostline.serving.stream import Stream
@@ -44,10 +45,14 @@ class Service:
         keep_events: int = 100_000,
         keep_days: float = 30.0,
         batch: int = BATCH,
+        per_head: bool = False,
+        replica: str = "",
         limits: Limits | None = None,
     ):
         self.limits = limits or Limits()
         self.about = dict(baseline.about)
+        self.name = "/".join(Path(str(baseline.about["model"])).parts[-2:])
+        """The model's; where it lies on this machine is nobody's business."""
         self.scorer = Scorer(baseline, model, tokenizer, level=level)
         self.stream = Stream(
             Alarm.once_in(false_alarm_every),
@@ -56,9 +61,13 @@ class Service:
             clear_after=clear_after,
             calibrated_by=int(self.scorer.judge.conformal.counts.min()),
             keep_texts=store_texts,
+            replica=replica,
         )
         self.events = Events(events, keep=keep_events, days=keep_days)
+        files = baseline.about.get("files_sha256")
+        self._other_files = files not in (None, self.scorer.encoder.fingerprint() if files else None)
         self.draining = False
+        self.heads = Heads(self.scorer) if per_head else None
         self._picture: tuple[float, str] = (-1.0, "")
         self._drawing = threading.Lock()
         self._saved = 0.0
@@ -70,8 +79,8 @@ class Service:
         except BaseException:
             self.events.close()
             raise
-        self.metrics = Metrics(self.stream, self.batcher, self.events, self.about, None)
-        self.events.add([self._event("start")])
+        self.metrics = Metrics(self.stream, self.batcher, self.events, self.about | {"model": self.name}, self.heads)
+        self.events.add([self.stream.event("start", time.time())])
 
     def save(self) -> None:
         """Write what the stream stands at, and events that had to wait."""
@@ -79,11 +88,16 @@ class Service:
 
     def close(self) -> None:
         self.batcher.close()
-        self.events.add([self._event("stop")], self.stream.state())
+        self.events.add([self.stream.event("stop", time.time())], self.stream.state())
         self.events.close()
 
     def degraded(self) -> list[str]:
         found = [self.events.trouble] if self.events.trouble else []
+        if self._other_files:
+            found.append(
+                "the model's files are not those the baseline was made with, though their attention weights are: "
+                "a copy in another precision, or other embeddings or feed-forward layers"
+            )
         if self.events.pending:
             found.append(f"{self.events.pending} events wait in memory for the disk")
         return found
@@ -123,7 +137,7 @@ class Service:
             "active": stream.ringing,
             "level": stream.level,
             "threshold": stream.alarm.threshold,
-            "says": stream.says()[0],
+            "says": ": ".join(stream.says()[:2]),
         }
         return {"texts": rows, "alarm": alarm, "layers": list(stream.clouds)}
 
@@ -133,7 +147,7 @@ class Service:
             made, found = self._picture
             if time.monotonic() - made > FRESH:
                 events = [event.facts() | {"text": None} for event in self.events.select(newest=True, limit=SHOWN)]
-                about = {"model": self.about["model"], "degraded": self.degraded(), "draining": self.draining}
+                about = {"model": self.name, "degraded": self.degraded(), "draining": self.draining}
                 found = json.dumps(self.stream.picture() | about | {"events": events, "now": time.time()})
                 self._picture = (time.monotonic(), found)
             return found
@@ -148,6 +162,3 @@ class Service:
             if event.kind != "strange":
                 LOG.warning("%s after %d texts", event.kind, event.texts)
         return [[{"kind": events[own].kind, "id": numbers[own]} for own in owned] for owned in owners]
-
-    def _event(self, kind: str) -> Event:
-        return Event(kind, self.stream.texts, time.time(), level=self.stream.level)

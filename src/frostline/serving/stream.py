@@ -52,13 +52,14 @@ class Stream:
         clear_after: int = 200,
         calibrated_by: int = 10**9,
         keep_texts: bool = False,
+        replica: str = "",
     ):
         if not 0 < alpha < 1:
             raise BadParameter(f"alpha is {alpha}; texts with p-values up to it are strange: between 0 and 1.")
         if clear_after < 1:
             raise BadParameter(f"clear_after is {clear_after}; it is a number of texts, at least 1.")
         self.alarm, self.clouds, self.alpha, self.clear_after = alarm, clouds, alpha, clear_after
-        self.calibrated_by, self.keep_texts = calibrated_by, keep_texts
+        self.calibrated_by, self.keep_texts, self.replica = calibrated_by, keep_texts, replica
         self.texts = self.strange = self.alarms = 0
         self.level = 0.0
         self.ringing = False
@@ -77,7 +78,7 @@ class Stream:
 
         def add(number: int, kind: str, **facts: Any) -> None:
             owners[number].append(len(events))
-            events.append(Event(kind, self.texts, now, level=self.level, **facts))
+            events.append(self.event(kind, now, **facts))
 
         with self.changed:
             for number, p in enumerate(found.p_values.tolist()):
@@ -103,6 +104,9 @@ class Stream:
                     add(number, "clear", details={"quiet_texts": self.clear_after})
             self.changed.notify_all()
         return events, owners
+
+    def event(self, kind: str, now: float, **facts: Any) -> Event:
+        return Event(kind, self.texts, now, level=self.level, replica=self.replica, **facts)
 
     def state(self) -> dict[str, Any]:
         """What a restart needs to go on."""
@@ -161,27 +165,29 @@ class Stream:
             for cloud, seen, usual in zip(self.clouds, observed, expected, strict=True)
         ]
 
-    def says(self) -> tuple[str, str]:
-        """The alarm's state in words, and what to do now."""
+    def says(self) -> tuple[str, str, str]:
+        """The alarm's state in a word and in a sentence, and what to do now."""
         if self.ringing:
             quiet = self.texts - (self.rang_at or 0)
             return (
-                f"Alarm: the texts that arrive are not like the reference. It last rang {quiet} texts ago and is over "
-                f"after {self.clear_after} texts without ringing.",
+                "Alarm",
+                "The texts that arrive are not like the reference. The alarm last rang "
+                f"{f'{quiet} texts ago' if quiet else 'just now'} and is over after {self.clear_after} texts without "
+                "ringing.",
                 "Look at the reasons of strange texts below. If the new text is meant to be there, make the baseline "
                 "again with some of it; if not, find out who sends it.",
             )
         health = self.health()
         if health.verdict == "low":
-            return "No alarm, but the calibration has drifted.", health.says
+            return "No alarm, but drift", "The texts have moved away from the reference, slowly.", health.says
         if not self.texts:
-            return "No text has arrived yet.", "Post texts to /score."
-        return "All is well: the texts are like the reference.", "Nothing."
+            return "Waiting", "No text has arrived yet.", "Post texts to /score."
+        return "All is well", "The texts are like the reference.", "Nothing."
 
     def picture(self) -> dict[str, Any]:
         """Everything the live page shows."""
         with self.changed:
-            says, advice = self.says()
+            headline, says, advice = self.says()
             return {
                 "texts": self.texts,
                 "strange": self.strange,
@@ -193,6 +199,7 @@ class Stream:
                 "every": self.alarm.every,
                 "alpha": self.alpha,
                 "clear_after": self.clear_after,
+                "headline": headline,
                 "says": says,
                 "advice": advice,
                 "health": asdict(self.health()),

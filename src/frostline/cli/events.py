@@ -1,0 +1,75 @@
+"""frostline events: what a service has stored, for people and for other programs."""
+
+import csv
+import json as jsonlib
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+SHOWN = 20
+
+
+def events(
+    file: Annotated[Path, typer.Argument(help="The event file of frostline serve.")] = Path("frostline-events.db"),
+    kind: Annotated[str | None, typer.Option(help="Only strange, alarm, clear, start or stop.")] = None,
+    since: Annotated[str | None, typer.Option(help="Not before this time, as 2026-05-11 or 2026-05-11T09:30Z.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print all of them as CSV.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print all of them as JSON, one per line.")] = False,
+) -> None:
+    """Show or export the events that frostline serve has stored; it may be running meanwhile.
+
+    Example: frostline events frostline-events.db --csv > events.csv
+    """
+    from frostline.errors import BadParameter
+    from frostline.serving.events import KINDS, connect, select
+
+    if kind is not None and kind not in KINDS:
+        raise BadParameter(f"--kind {kind} is unknown; there are: {', '.join(KINDS)}.")
+    begin = _time(since) if since else 0.0
+    connection = connect(file)
+    try:
+        if json or as_csv:
+            found = select(connection, kind=kind, since=begin)
+            writer = None
+            for event in found:
+                facts = event.facts() | {"time": _told(event.time)}
+                if json:
+                    print(jsonlib.dumps(facts, ensure_ascii=False))
+                    continue
+                facts["details"] = jsonlib.dumps(facts["details"], ensure_ascii=False)
+                if writer is None:
+                    writer = csv.DictWriter(sys.stdout, list(facts))
+                    writer.writeheader()
+                writer.writerow(facts)
+            return
+        shown = list(select(connection, kind=kind, since=begin, newest=True, limit=SHOWN + 1))
+        for event in shown[:SHOWN]:
+            p = "" if event.p_value is None else f", p = {event.p_value:.2g}"
+            options.say(f"{_told(event.time)}  {event.kind} (event {event.id}, after {event.texts} texts{p})")
+            for reason in event.details.get("reasons", ())[:3]:
+                options.say(f"    {reason['part']} ({reason['sigma']:.1f} σ): {reason['says']}", hang=6)
+        if not shown:
+            print("No such events.")
+        if len(shown) > SHOWN:
+            print("… and older ones; --json or --csv has all.")
+    finally:
+        connection.close()
+
+
+def _time(given: str) -> float:
+    from frostline.errors import BadParameter
+
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        raise BadParameter(f"--since {given} is not a time; write it as 2026-05-11 or 2026-05-11T09:30Z.") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _told(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
