@@ -6,7 +6,8 @@ from typer.testing import CliRunner
 
 from frostline.cli import main
 
-COMMANDS = [[], ["theory"], ["simulate"], ["reproduce"], ["audit"], ["diff"], ["baseline"], ["score"]]
+NAMES = ("theory", "simulate", "reproduce", "audit", "diff", "baseline", "score", "serve", "events")
+COMMANDS = [[], *([name] for name in NAMES)]
 
 
 def reference() -> str:

@@ -1,5 +1,6 @@
 """A real server on a free port of this machine, with the tiny model of the monitoring tests."""
 
+import signal
 import threading
 from contextlib import contextmanager
 
@@ -29,7 +30,7 @@ def serving(base, folder, path, *, token=None, limits=SHORT, **settings):
             client.wait_until_ready()
             yield client
         finally:
-            server.drain()
+            server.handle_exit(signal.SIGTERM, None)
             thread.join()
 
 

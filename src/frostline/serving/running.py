@@ -4,7 +4,10 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import signal
 import socket
+import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -57,9 +60,7 @@ def url_of(bound: socket.socket) -> str:
 
 def run(service: Service, bound: socket.socket, *, token: str | None = None) -> None:
     """Serve until a signal asks to stop: no new calls then, those that wait are answered, and all is written."""
-    # The server raises the signal again when it is done; by then there is nothing left to interrupt.
-    with contextlib.suppress(KeyboardInterrupt):
-        make_server(service, bound, token=token).run([bound])
+    make_server(service, bound, token=token).run([bound])
 
 
 def make_server(service: Service, bound: socket.socket, *, token: str | None = None) -> "Server":
@@ -85,14 +86,23 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.service = service
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.drain()
-        super().handle_exit(sig, frame)
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals that ask to stop are taken, and not raised again when all is done: then there is nothing to stop."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {sent: signal.signal(sent, self.handle_exit) for sent in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for sent, handler in before.items():
+                signal.signal(sent, handler)
 
-    def drain(self) -> None:
-        """Take no new calls. Live pages must end, or they would be waited for."""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Live pages must end, or they would be waited for. A second Ctrl-C ends it at once.
         self.service.draining = True
-        self.should_exit = True
+        super().handle_exit(sig, frame)
 
 
 class _Protocol(H11Protocol):
