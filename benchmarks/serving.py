@@ -1,7 +1,7 @@
 """What the service costs: python -m benchmarks.serving [--baseline FILE --model FOLDER --text FILE] [--soak MINUTES]
 
 Throughput: 32 texts a call over loopback, some clients at once, beside tokenizer and model alone at batch 32, in turns.
-Latency: calls at half of the bare throughput, evenly spaced or at random (Poisson), beside the bare latency.
+Latency: half as many calls as the bare model could answer one after another, evenly spaced or at random (Poisson).
 The clients share the two cores with the service. ``--soak``: load without end instead; memory and open files.
 """
 
@@ -110,12 +110,13 @@ def latencies(url: str, batches: list[list[str]], every: float, *, random: bool,
     """Seconds from when a call was due until its answer was there."""
     rng = np.random.default_rng(0)
     due = np.cumsum(rng.exponential(every, count)) if random else every * np.arange(count)
-    idle, found = [Caller(url) for _ in range(16)], np.zeros(count)
+    found = np.zeros(count)
+    idle: list[Caller] = []
     lock, threads, begin = threading.Lock(), [], time.perf_counter()
 
     def call(number: int) -> None:
         with lock:
-            caller = idle.pop()
+            caller = idle.pop() if idle else Caller(url)
         caller(batches[number % len(batches)])
         found[number] = time.perf_counter() - begin - due[number]
         with lock:
@@ -183,7 +184,6 @@ def rows(baseline: str, model: str, texts: list[str], *, rounds: int, count: int
     with tempfile.TemporaryDirectory() as folder, served(baseline, model, folder) as (url, _):
         pairs = np.array(throughput(bare, url, batches[:9], rounds))
         ratios = pairs[:, 0] / pairs[:, 1]
-        per_call = float(np.median(pairs[:, 0])) / 9
         found.append(
             {
                 "what": f"MiniLM served, {CLIENTS} clients, {BATCH} texts a call: share of the bare throughput "
@@ -198,8 +198,8 @@ def rows(baseline: str, model: str, texts: list[str], *, rounds: int, count: int
         for size in (BATCH, 1):
             own = batches if size == BATCH else [[text] for text in texts]
             alone = float(np.median([bare(batch) for batch in own[:60]]))
-            # Half of the texts per second that the bare model reads at batch 32.
-            every, calls = 2 * per_call * size / BATCH, count if size > 1 else 4 * count
+            # Half of what the bare model alone could answer, one call after the other.
+            every, calls = 2 * alone, count if size > 1 else 4 * count
             for random in (False, True):
                 late = latencies(url, own, every, random=random, count=calls)
                 middle, most = np.quantile(late, [0.5, 0.99])

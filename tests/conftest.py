@@ -30,8 +30,9 @@ def two_clusters():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Pages are only looked at where there is a browser: say so when there is none."""
-    if shutil.which("chromium") is None:
-        terminalreporter.write_line(
-            "No Chromium found: the tests of pages were skipped (Debian's package is chromium)."
-        )
+    """Pages are only looked at where there is a browser, metrics scraped where there is a Prometheus: say so if not."""
+    for program, name, skipped in (("chromium", "Chromium", "of pages"), ("prometheus", "Prometheus", "with it")):
+        if shutil.which(program) is None:
+            terminalreporter.write_line(
+                f"No {name} found: the tests {skipped} were skipped (Debian's package is {program})."
+            )
