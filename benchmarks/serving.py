@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks.audits import minilm
+from benchmarks.watching import kept
 from benchmarks.watching import texts as made_up
 from frostline.encoders.capture import open_model, open_tokenizer
 from frostline.encoders.loading import load
@@ -176,46 +177,45 @@ def soak(url: str, process: int, batches: list[list[str]], minutes: float) -> No
         thread.join()
 
 
-def rows(baseline: str, model: str, texts: list[str], *, rounds: int, count: int) -> list[dict[str, Any]]:
-    """Throughput and latency, as rows of ``make bench``."""
+def row(what: str, ours: float, peer: float) -> dict[str, Any]:
+    """As ``make bench`` shows it."""
+    alone = "tokenizer and model alone"
+    return {"what": what, "peer": alone, "ours_s": ours, "peer_s": peer, "ratio": peer / ours, "gap": 0.0}
+
+
+def rows(
+    baseline: str, model: str, texts: list[str], *, rounds: int, count: int, sizes: tuple[int, ...] = (BATCH, 1)
+) -> Iterator[dict[str, Any]]:
+    """Throughput, then latencies for calls of some sizes."""
     batches = [texts[n : n + BATCH] for n in range(0, len(texts) - BATCH + 1, BATCH)]
     bare = Bare(model)
-    found = []
     with tempfile.TemporaryDirectory() as folder, served(baseline, model, folder) as (url, _):
         pairs = np.array(throughput(bare, url, batches[:9], rounds))
         ratios = pairs[:, 0] / pairs[:, 1]
-        found.append(
-            {
-                "what": f"MiniLM served, {CLIENTS} clients, {BATCH} texts a call: share of the bare throughput "
-                f"{np.median(ratios):.3f} ± {1.25 * ratios.std() / np.sqrt(len(ratios)):.3f}",
-                "peer": "tokenizer and model alone",
-                "ours_s": float(np.median(pairs[:, 1])),
-                "peer_s": float(np.median(pairs[:, 0])),
-                "ratio": float(np.median(ratios)),
-                "gap": 0.0,
-            }
-        )
-        for size in (BATCH, 1):
+        share = f"{np.median(ratios):.3f} ± {1.25 * ratios.std() / np.sqrt(len(ratios)):.3f}"
+        what = f"MiniLM served, {CLIENTS} clients, {BATCH} texts a call: share of the bare throughput {share}"
+        yield row(what, *np.median(pairs[:, ::-1], axis=0).tolist())
+        for size in sizes:
             own = batches if size == BATCH else [[text] for text in texts]
             alone = float(np.median([bare(batch) for batch in own[:60]]))
             # Half of what the bare model alone could answer, one call after the other.
             every, calls = 2 * alone, count if size > 1 else 4 * count
             for random in (False, True):
                 late = latencies(url, own, every, random=random, count=calls)
-                middle, most = np.quantile(late, [0.5, 0.99])
+                middle, most = np.quantile(late, [0.5, 0.99]).tolist()
                 spaced = "at random" if random else "evenly spaced"
-                found.append(
-                    {
-                        "what": f"latency at half load, {size} texts a call, {spaced}: "
-                        f"median {1e3 * middle:.0f} ms, p99 {1e3 * most:.0f} ms, {most / alone:.2f} × bare",
-                        "peer": "tokenizer and model alone",
-                        "ours_s": float(most),
-                        "peer_s": alone,
-                        "ratio": alone / float(most),
-                        "gap": 0.0,
-                    }
-                )
-    return found
+                told = f"median {1e3 * middle:.0f} ms, p99 {1e3 * most:.0f} ms, {most / alone:.2f} × bare"
+                yield row(f"latency at half load, {size} texts a call, {spaced}: {told}", most, alone)
+
+
+def in_bench() -> list[dict[str, Any]]:
+    """Rows of make bench."""
+    path = minilm()
+    if path is None:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        baseline = str(kept(path).save(f"{folder}/enc.frost"))
+        return list(rows(baseline, str(path), made_up(640, seed=1), rounds=4, count=60, sizes=(BATCH,)))
 
 
 def main() -> None:
@@ -232,15 +232,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         baseline = given.baseline
         if baseline is None:
-            import frostline as fl
-
-            baseline = str(fl.baseline(model, texts=made_up(600)).save(f"{folder}/enc.frost"))
+            baseline = str(kept(Path(model)).save(f"{folder}/enc.frost"))
         if given.soak:
             with served(baseline, model, folder) as (url, process):
                 soak(url, process, [texts[n : n + BATCH] for n in range(0, 640, BATCH)], given.soak)
             return
-        for row in rows(baseline, model, texts[:640], rounds=given.rounds, count=given.count):
-            print(row["what"], flush=True)
+        for found in rows(baseline, model, texts[:640], rounds=given.rounds, count=given.count):
+            print(found["what"], flush=True)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def in_bench(size: tuple[int, int]) -> dict[str, Any] | None:
     if path is None:
         return None
     logging.disable(logging.CRITICAL)
-    found = measure(open_model(load(path)), _kept(path), "full", size, 16)
+    found = measure(open_model(load(path)), kept(path), "full", size, 16)
     logging.disable(logging.NOTSET)
     return {
         "what": f"MiniLM watched, {size[0]} texts of {size[1]} tokens (full)",
@@ -175,10 +175,11 @@ def in_bench(size: tuple[int, int]) -> dict[str, Any] | None:
     }
 
 
-def _kept(path: Path, kept: dict[Path, Any] = {}) -> Any:  # noqa: B006 (made once for all sizes)
-    if path not in kept:
-        kept[path] = fl.baseline(path, texts=texts(600))
-    return kept[path]
+def kept(path: Path, made: dict[Path, Any] = {}) -> Any:  # noqa: B006 (made once for all sizes)
+    """A baseline of the model."""
+    if path not in made:
+        made[path] = fl.baseline(path, texts=texts(600))
+    return made[path]
 
 
 def main() -> None:
@@ -194,7 +195,7 @@ def main() -> None:
         path = minilm()
         if path is None:
             raise SystemExit("MiniLM is not installed: make demo installs it.")
-        model, base, sizes = open_model(load(path)), _kept(path), SIZES
+        model, base, sizes = open_model(load(path)), kept(path), SIZES
     logging.disable(logging.CRITICAL)
     for size in sizes:
         for level in ("full", "light"):

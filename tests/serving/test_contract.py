@@ -1,11 +1,22 @@
 """The OpenAPI description against the service: thousands of odd requests, no unexpected status."""
 
+import json
 import subprocess
 import sys
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.serving.conftest import serving
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["texts", "reasons", "x"]), inner),
+    max_leaves=8,
+)
+BODIES = st.binary(max_size=200) | ANY_JSON.map(lambda value: json.dumps(value).encode())
+BODIES |= st.lists(st.text(max_size=60), max_size=5).map(lambda texts: json.dumps({"texts": texts}).encode())
 
 
 def run(client, examples, tmp_path):
@@ -27,3 +38,11 @@ def test_schemathesis_finds_nothing(base, folder, tmp_path):
 def test_schemathesis_finds_nothing_in_many_more(base, folder, tmp_path):
     with serving(base, folder, tmp_path / "e.db") as client:
         run(client, 400, tmp_path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(body=BODIES)
+def test_fuzzed_bodies_are_scored_or_refused(client, body):
+    reply = client.post(body)
+    assert reply.status in (200, 400, 422), reply.body
+    assert ("texts" in reply.json()) == (reply.status == 200)

@@ -70,7 +70,6 @@ class Service:
         self.heads = Heads(self.scorer) if per_head else None
         self._picture: tuple[float, str] = (-1.0, "")
         self._drawing = threading.Lock()
-        self._saved = 0.0
         try:
             # The first pass of all is slow: it is not a client's.
             self.scorer.score(self.scorer.tokenized(["the first pass of all is slow"] * 2))
