@@ -116,6 +116,8 @@ def test_only_names_of_this_machine_are_answered(client):
     assert client.get("/healthz", headers={"Host": "evil.example"}).status == 403
     assert client.get("/healthz", headers={"Host": "LOCALHOST:80"}).status == 200
     assert client.get("/healthz", headers={"Host": "[::1]:80"}).status == 200
+    for odd in ("[localhostx", "[127.0.0.1]evil.com", "127.0.0.1:evil@x", ""):
+        assert client.get("/healthz", headers={"Host": odd}).status in (400, 403)
 
 
 def test_token(base, folder, tmp_path):
@@ -160,6 +162,33 @@ def test_connections_that_never_ask_are_closed(client):
     assert silent.recv(10) == b"" and time.monotonic() < start + 10
     silent.close()
     dripping.close()
+
+
+def test_bodies_that_nobody_waits_for_and_answers_that_nobody_reads(client):
+    with socket.create_connection(client.address, timeout=20) as dripping:
+        dripping.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+        assert b" 200 " in dripping.recv(4096)
+        start = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() < start + 15:
+                dripping.sendall(b"a")
+                time.sleep(0.05)
+        assert time.monotonic() < start + 10
+    with socket.create_connection(client.address, timeout=20) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        start = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() < start + 15:
+                deaf.sendall(b"GET /live.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+                time.sleep(0.02)
+        assert time.monotonic() < start + 12
+
+
+def test_half_a_million_wrong_texts_stop_nobody(client):
+    reply = client.post(b'{"texts": [' + b"1," * 90_000 + b"1]}")
+    assert reply.status == 422 and len(reply.body) < 500
+    long_key = client.post({"texts": ["a"], "k" * 10_000: 1})
+    assert long_key.status == 422 and len(long_key.body) < 500
 
 
 def test_half_open_clients_leave_nothing_behind(client):

@@ -87,6 +87,26 @@ def test_too_many_waiting_texts_are_refused_and_late_ones_not_scored(scorer):
     assert taken == texts[:4] + texts[8:14]
 
 
+def test_large_calls_take_turns_with_others(base, folder, scorer):
+    slow, taken = Slow(scorer), []
+    batcher = Batcher(slow, lambda found, own: taken.extend(own) or nothing(found, own), batch=4)
+    texts = fresh(14)
+
+    async def both():
+        large = asyncio.create_task(batcher.score(texts[:10], until=soon()))
+        await asyncio.sleep(0.2)
+        small = asyncio.create_task(batcher.score(texts[10:], until=soon()))
+        await asyncio.sleep(0.2)
+        slow.gate.set()
+        return await asyncio.gather(large, small)
+
+    found = asyncio.run(both())
+    batcher.close()
+    assert taken == texts[:4] + texts[10:] + texts[4:10] and slow.sizes == [4, 4, 4, 2]
+    got = np.concatenate([one[0].scores for one in found])
+    assert np.abs(got - base.score(folder, texts=texts).scores).max() <= SAME_TEXT
+
+
 def test_a_large_call_is_taken_when_nothing_waits(scorer):
     batcher = Batcher(scorer, nothing, most=3)
     found = asyncio.run(batcher.score(fresh(7), until=soon()))

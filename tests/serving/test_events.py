@@ -122,3 +122,33 @@ def test_files_that_are_not_ours_are_refused_and_not_touched(tmp_path):
     for settings in ({"keep": 0}, {"days": 0.0}, {"days": float("nan")}):
         with pytest.raises(BadParameter, match="above zero"):
             Events(tmp_path / "e.db", **settings)
+
+
+def test_a_file_that_is_deleted_or_replaced_is_opened_anew(tmp_path):
+    path = tmp_path / "e.db"
+    with Events(path) as events:
+        assert events.add([event()]) == [1]
+        for left in tmp_path.glob("e.db*"):
+            if not left.name.endswith("lock"):
+                left.unlink()
+        assert events.add([event("alarm")]) == [1] and events.trouble is None
+        assert [one.kind for one in events.select()] == ["alarm"]
+        (tmp_path / "text").write_text("not a database at all" * 100)
+        (tmp_path / "text").rename(path)
+        assert events.add([event()]) == [None] and "cannot be used" in events.trouble
+        assert events.select() == [] and events.trouble
+        path.unlink()
+        assert events.add([event("clear")]) == [2] and [one.kind for one in events.select()] == ["strange", "clear"]
+    assert oct((tmp_path / "e.db.lock").stat().st_mode & 0o777) == "0o600"
+
+
+def test_links_lead_to_the_same_lock_and_damaged_files_are_refused(tmp_path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "e.db")
+    with Events(tmp_path / "e.db"), pytest.raises(BadParameter, match="in use by another"):
+        Events(tmp_path / "link.db")
+    assert oct((tmp_path / "e.db").stat().st_mode & 0o777) == "0o600"
+    with sqlite3.connect(tmp_path / "e.db") as connection:
+        connection.execute("DROP TABLE events")
+    connection.close()
+    with pytest.raises(BadParameter, match="damaged"):
+        Events(tmp_path / "e.db")

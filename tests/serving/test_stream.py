@@ -82,7 +82,13 @@ def test_a_restart_goes_on_where_it_stopped(rng):
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"level": "x", "texts": -3, "recent": [[0, 7]], "ringing": True}, {"level": 1e9}]
+    "state",
+    [
+        {},
+        {"level": "x", "texts": -3, "recent": [[0, 7]], "ringing": True},
+        {"level": 1e9, "recent": 5},
+        {"texts": 10**30, "recent": [["a", 1], 1]},
+    ],
 )
 def test_a_state_that_makes_no_sense_is_not_taken(state):
     own = stream()

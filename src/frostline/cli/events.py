@@ -41,6 +41,8 @@ def events(
                 if json:
                     print(jsonlib.dumps(facts, ensure_ascii=False))
                     continue
+                if str(facts["text"])[:1] in ("=", "+", "-", "@"):
+                    facts["text"] = f"'{facts['text']}"  # or a spreadsheet would take it for a formula
                 facts["details"] = jsonlib.dumps(facts["details"], ensure_ascii=False)
                 if writer is None:
                     writer = csv.DictWriter(sys.stdout, list(facts))

@@ -2,11 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frostline.cli import options
+
+if TYPE_CHECKING:
+    import logging
+
+
+FILES = 4096
+"""Open files that are asked for: a connection is one."""
 
 
 def serve(
@@ -44,6 +51,7 @@ def serve(
     need("uvicorn", extra="monitor")
     need("prometheus_client", extra="monitor")
     import logging
+    import resource
     import socket
 
     from frostline.monitoring.frost import load_baseline
@@ -52,7 +60,10 @@ def serve(
     from frostline.serving.service import Service
     from frostline.serving.telemetry import configure
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, handlers=[_log()])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     token = token_file.read_text().strip() if token_file is not None else os.environ.get("FROSTLINE_TOKEN") or None
     check_address(host, token)
     with listen(host, port) as bound:
@@ -85,3 +96,16 @@ def serve(
         finally:
             if stop is not None:
                 stop()
+
+
+def _log() -> "logging.Handler":
+    """Errors by their kind, without a trace: it may quote a text."""
+    import logging
+
+    class Terse(logging.Formatter):
+        def formatException(self, given: Any) -> str:
+            return getattr(given[0], "__name__", "an error")
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Terse("%(asctime)s %(levelname)s %(message)s"))
+    return handler

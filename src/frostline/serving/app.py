@@ -51,6 +51,7 @@ def make_app(service: Service, *, token: str | None = None, hosts: Collection[st
         description="How strange texts look to an encoder, against its baseline.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lambda _: _saving(service),
         responses=COMMON,
     )
@@ -212,5 +213,5 @@ def _refusing(app: FastAPI) -> None:
     async def explain(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         # What was sent is not sent back: it may be long, and it is a text.
-        said = [f"{' '.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()[:5]]
+        said = [f"{' '.join(str(part)[:40] for part in one['loc'])}: {one['msg']}" for one in error.errors()[:5]]
         return JSONResponse({"error": "; ".join(said)}, 422)

@@ -42,7 +42,11 @@ class _Job:
     until: float
     loop: asyncio.AbstractEventLoop
     done: "asyncio.Future[tuple[Scores, Causes, Tokenized]]"
-    tokenized: Tokenized | None = field(default=None)
+    tokenized: Tokenized | None = None
+    found: list[tuple[Scores, Causes]] = field(default_factory=list)
+    """What is known of its first texts."""
+    begun: int = 0
+    """Texts that are scored, or in a pass."""
 
     def answer(self, found: "tuple[Scores, Causes, Tokenized] | BaseException") -> None:
         def tell() -> None:
@@ -121,38 +125,55 @@ class Batcher:
                 jobs = self._next()
             if jobs:
                 self._pass(jobs)
+                with self._some:
+                    # Those with more texts than fit into a pass go on when the others have had their turn.
+                    self._jobs.extend(job for job in jobs if not job.done.done() and job.begun < len(job.texts))
 
     def _next(self) -> list[_Job]:
         """Jobs for one pass: at least one, more while they fit; nobody waits for those that are late."""
         jobs: list[_Job] = []
         count = 0
-        while self._jobs and (not jobs or count + len(self._jobs[0].texts) <= self.batch):
-            job = self._jobs.popleft()
+        while self._jobs:
+            job = self._jobs[0]
+            left = len(job.texts) - job.begun
+            if jobs and count + left > self.batch:
+                break
+            self._jobs.popleft()
             if not job.done.done() and time.monotonic() < job.until:
                 jobs.append(job)
-                count += len(job.texts)
+                count += left
         return jobs
 
     def _pass(self, jobs: list[_Job]) -> None:
         start = time.monotonic()
+        slices = [slice(job.begun, min(len(job.texts), job.begun + self.batch)) for job in jobs]
         try:
-            tokenized = [job.tokenized for job in jobs if job.tokenized is not None]
-            together = replace(tokenized[0], ids=tuple(own for one in tokenized for own in one.ids))
-            found = self.scorer.score(together, spelled=False)
-            owners = self._taken(found, [text for job in jobs for text in job.texts])
+            ids, texts = list[tuple[int, ...]](), list[str]()
+            for job, own in zip(jobs, slices, strict=True):
+                assert job.tokenized is not None
+                ids += job.tokenized.ids[own]
+                texts += job.texts[own]
+                job.begun = own.stop
+            assert jobs[0].tokenized is not None
+            found = self.scorer.score(replace(jobs[0].tokenized, ids=tuple(ids)), spelled=False)
+            causes = self._taken(found, texts)
         except Exception as error:
             self.failures += 1
             # A kind of error, never its words: they may quote a text.
             LOG.error("a pass failed: %s", type(error).__name__)
             for job in jobs:
+                job.begun = len(job.texts)
                 job.answer(error if isinstance(error, FrostlineError) else RuntimeError("scoring failed"))
             return
         first = 0
-        for job in jobs:
-            own = slice(first, first + len(job.texts))
-            first = own.stop
-            assert job.tokenized is not None
-            job.answer((found.part(own), owners[own], job.tokenized))
+        for job, own in zip(jobs, slices, strict=True):
+            rows = slice(first, first + own.stop - own.start)
+            first = rows.stop
+            job.found.append((found.part(rows), causes[rows]))
+            if job.begun == len(job.texts):
+                whole = Scores.joined([part for part, _ in job.found], range(len(job.texts)))
+                assert job.tokenized is not None
+                job.answer((whole, [one for _, part in job.found for one in part], job.tokenized))
         took = time.monotonic() - start
         self.passes += 1
         self.seconds += took

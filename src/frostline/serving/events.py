@@ -7,6 +7,7 @@ wait in memory, up to a bound, and ``trouble`` says what is wrong. The file belo
 import contextlib
 import fcntl
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -65,7 +66,8 @@ class Events:
     def __init__(self, path: str | Path, *, keep: int = KEPT, days: float = DAYS):
         if keep < 1 or not days > 0:
             raise BadParameter(f"{keep} events and {days:g} days are to be kept; both are above zero.")
-        self.path, self.keep, self.days = Path(path), keep, days
+        # One file has one lock, whatever links lead to it.
+        self.path, self.keep, self.days = Path(path).resolve(), keep, days
         self.trouble: str | None = None
         self.lost = 0
         """Events that found no place on the disk, nor among those that wait."""
@@ -74,18 +76,18 @@ class Events:
         self._since_pruned = 0
         if not self.path.absolute().parent.is_dir() or self.path.is_dir():
             raise BadParameter(f"events cannot be kept in {self.path}; give a file in a folder that is there.")
-        self._claim = open(f"{self.path}.lock", "w")  # noqa: SIM115  held until close
+        self._claim = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # held until close
         try:
             fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._claim.close()
+            os.close(self._claim)
             raise BadParameter(
                 f"{self.path} is in use by another frostline; each needs an event file of its own."
             ) from None
         try:
-            self._connection = connect(self.path, write=True)
+            self._open()
         except BaseException:
-            self._claim.close()
+            os.close(self._claim)
             raise
         self.prune()
 
@@ -94,11 +96,16 @@ class Events:
         with self._lock:
             waiting = [*self._pending, *events]
             try:
+                if self._gone():
+                    self._connection.close()
+                    for left in ("-wal", "-shm"):  # of the old file: they would be taken for the new one's
+                        Path(f"{self.path}{left}").unlink(missing_ok=True)
+                    self._open()
                 with self._connection as connection:
                     numbers = [_insert(connection, event) for event in waiting]
                     if state is not None:
                         _put(connection, "stream", state)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, BadParameter, OSError) as error:
                 self.trouble = f"events are not stored: {error}"
                 self._pending.extend(events)
                 while len(self._pending) > PENDING:
@@ -111,6 +118,16 @@ class Events:
             if self._since_pruned >= PRUNED_EVERY:
                 self.prune()
             return list(numbers[len(waiting) - len(events) :])
+
+    def _open(self) -> None:
+        # For nobody else to read: texts may be in it.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._connection = connect(self.path, write=True)
+        self._inode = self.path.stat().st_ino
+
+    def _gone(self) -> bool:
+        """Whether somebody has deleted or replaced the file: SQLite would write on, to where nobody looks."""
+        return not self.path.exists() or self.path.stat().st_ino != self._inode
 
     @property
     def pending(self) -> int:
@@ -127,8 +144,13 @@ class Events:
         return found if isinstance(found, dict) else {}
 
     def select(self, **asked: Any) -> list[Event]:
+        """What is on the disk; nothing while it cannot be read, which ``trouble`` says."""
         with self._lock:
-            return list(select(self._connection, **asked))
+            try:
+                return list(select(self._connection, **asked))
+            except sqlite3.Error as error:
+                self.trouble = f"events cannot be read: {error}"
+                return []
 
     def prune(self) -> None:
         """Forget what is too old or too much."""
@@ -142,7 +164,7 @@ class Events:
     def close(self) -> None:
         with self._lock, contextlib.suppress(sqlite3.Error):
             self._connection.close()
-        self._claim.close()
+        os.close(self._claim)
 
     def __enter__(self) -> "Events":
         return self
@@ -186,7 +208,8 @@ def select(
         f"{asked} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", [*given, -1 if limit is None else limit]
     )
     for number, when, own, texts, p, score, level, details, text, replica in rows:
-        yield Event(own, texts, when, p, score, level, json.loads(details), text, replica, number)
+        with contextlib.suppress(ValueError):  # a row that somebody else has written
+            yield Event(own, texts, when, p, score, level, json.loads(details), text, replica, number)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, write: bool) -> None:
@@ -195,6 +218,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, write: bool) -> None
     empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if not ours and not (empty and write):
         raise BadParameter(f"{path} is not an event file of frostline; give another one.")
+    if not empty and not set(connection.execute("SELECT name FROM sqlite_master")) >= {("events",), ("state",)}:
+        raise BadParameter(f"{path} is damaged: it has no table of events; give another file.")
     if found > FORMAT:
         raise BadParameter(
             f"{path} was written by a newer frostline (format {found}, this one reads {FORMAT}); update."

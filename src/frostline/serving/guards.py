@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import json
+import re
 from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +22,7 @@ HEADERS = (
         b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:",
     ),
 )
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 Count = Callable[[str, int], None]
 
 
@@ -61,6 +63,10 @@ class Guard:
             await self.app(scope, receive, answer)
         except Refused as refused:
             await _send(answer, refused.code, refused.sentence, *refused.headers)
+        except asyncio.CancelledError:
+            # The time to stop in is over.
+            if not started:
+                await _send(answer, 503, "the service is stopping.", (b"retry-after", b"5"))
         except Exception as error:
             # A kind of error, never its words nor its trace: they may quote a text.
             LOG.error("%s %s failed: %s", scope["method"], _known(scope["path"]), type(error).__name__)
@@ -119,8 +125,8 @@ async def _send(send: Send, code: int, sentence: str, *headers: tuple[bytes, byt
 
 
 def _hostname(host: bytes) -> str:
-    name = host.decode("latin-1").lower()
-    return name[1 : name.find("]")] if name.startswith("[") else name.partition(":")[0]
+    found = HOST.fullmatch(host.decode("latin-1").lower())
+    return found[1].strip("[]") if found else ""
 
 
 def _known(path: str) -> str:

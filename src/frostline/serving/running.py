@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import threading
@@ -101,39 +102,62 @@ class Server(uvicorn.Server):
                 signal.signal(sent, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Live pages must end, or they would be waited for. A second Ctrl-C ends it at once.
+        if self.should_exit:
+            # Asked twice. Threads at work cannot be ended politely; what is in the event file stays there.
+            os._exit(130)
+        # Live pages must end, or they would be waited for.
         self.service.draining = True
         super().handle_exit(sig, frame)
 
 
 class _Protocol(H11Protocol):
-    """Closes connections whose next request does not arrive whole, header by header, within some seconds."""
+    """Closes connections whose next request does not arrive whole in time, and those whose answers nobody reads."""
 
     slow_seconds = 10.0
-    _slow: asyncio.TimerHandle | None = None
+    _waits: asyncio.TimerHandle | None = None
+    _waits_for: Any = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._expect()
+        if len(self.connections) > (self.limit_concurrency or len(self.connections)):
+            transport.abort()
+            return
+        self._watch()
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.conn.their_state is not h11.IDLE:
-            self._arrived()
-        elif self._slow is None:
-            self._expect()
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._arrived()
+        for timer in (self._waits, self._unread):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
-    def _expect(self) -> None:
-        self._slow = self.loop.call_later(self.slow_seconds, self.transport.close)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.slow_seconds, self.transport.abort)
 
-    def _arrived(self) -> None:
-        if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _watch(self) -> None:
+        """Headers have their time, and so has the body; bytes that drip do not make it longer."""
+        now = self.conn.their_state
+        if now is self._waits_for:
+            return
+        self._waits_for = now
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+        if now in (h11.IDLE, h11.SEND_BODY):
+            # The guard refuses a slow body first, with a sentence.
+            seconds = self.slow_seconds if now is h11.IDLE else 1.5 * self.slow_seconds
+            self._waits = self.loop.call_later(seconds, self.transport.close)
 
 
 def _is_local(host: str) -> bool:

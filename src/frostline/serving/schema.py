@@ -2,8 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+MOST = 4096
+"""Texts in one call, whatever the service is set to."""
 Kind = Literal["strange", "alarm", "clear", "start", "stop"]
 
 
@@ -11,7 +13,12 @@ class Asked(BaseModel):
     """Texts to score, in the order they arrived."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"texts": ["The ice melts."]}]})
-    texts: Annotated[list[Annotated[str, Field(strict=True)]], Field(min_length=1, description="The texts.")]
+    # The first wrong text is enough: a message for each of half a million would stop everybody else for seconds.
+    texts: Annotated[
+        list[Annotated[str, Field(strict=True)]],
+        Field(min_length=1, max_length=MOST, description="The texts."),
+        FailFast(),
+    ]
     reasons: Annotated[bool, Field(strict=True, description="Whether to say why a text is strange.")] = True
 
 

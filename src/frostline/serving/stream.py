@@ -4,6 +4,7 @@ The alarm rings when the evidence of p-values reaches its threshold (``monitorin
 ``clear_after`` texts in a row were scored without its ringing again.
 """
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -119,7 +120,7 @@ class Stream:
         with self.changed:
             for name in ("texts", "strange", "alarms"):
                 value = state.get(name)
-                if isinstance(value, int) and value >= 0:
+                if isinstance(value, int) and 0 <= value < 2**53:
                     setattr(self, name, value)
             level, since, rang_at = state.get("level"), state.get("since"), state.get("rang_at")
             if isinstance(level, int | float) and 0 <= level < self.alarm.threshold:
@@ -127,9 +128,8 @@ class Stream:
             self.since = float(since) if isinstance(since, int | float) else None
             self.rang_at = rang_at if isinstance(rang_at, int) else None
             self.ringing = state.get("ringing") is True and self.rang_at is not None
-            for pair in state.get("recent") or []:
-                if len(pair) == 2 and 0 < pair[1] <= 1:
-                    self._recent.append((float(pair[0]), float(pair[1])))
+            with contextlib.suppress(TypeError, ValueError):
+                self._recent.extend((float(when), float(p)) for when, p in state.get("recent", ()) if 0 < p <= 1)
 
     def health(self) -> Health:
         with self.changed:
