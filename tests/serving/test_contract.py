@@ -22,25 +22,28 @@ BODIES = st.binary(max_size=200) | ANY_JSON.map(lambda value: json.dumps(value).
 BODIES |= st.lists(st.text(max_size=60), max_size=5).map(lambda texts: json.dumps({"texts": texts}).encode())
 
 
-def run(client, examples, tmp_path):
-    """schemathesis with all its checks but one: what a schema cannot say (a text without tokens) is refused, too."""
+def found(client, examples, tmp_path):
+    """What schemathesis finds, with all its checks but one: what a schema cannot say (a text without tokens) is refused,
+    too. Nothing: an empty text."""
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{client.url}/openapi.json", "--url", client.url]
     command += ["--max-examples", str(examples), "--checks", "all", "--exclude-checks", "positive_data_acceptance"]
     command += ["--seed", "1", "--generation-database", "none", "--exclude-path", "/stream", "--no-color"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=280)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return (
+        "" if done.returncode == 0 and "No issues found" in done.stdout else done.stdout[-6000:] + done.stderr[-2000:]
+    )
 
 
 def test_schemathesis_finds_nothing(base, folder, tmp_path):
     with serving(base, folder, tmp_path / "e.db", limits=ROOMY) as client:
-        run(client, 30, tmp_path)
+        assert found(client, 30, tmp_path) == ""
         assert client.get("/healthz").status == 200
 
 
 @pytest.mark.slow
 def test_schemathesis_finds_nothing_in_many_more(base, folder, tmp_path):
     with serving(base, folder, tmp_path / "e.db", limits=ROOMY) as client:
-        run(client, 400, tmp_path)
+        assert found(client, 400, tmp_path) == ""
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)

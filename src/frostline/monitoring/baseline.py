@@ -69,8 +69,9 @@ class Baseline:
         """Score texts with the model the baseline is of."""
         from frostline.monitoring.scoring import Scorer
 
+        texts = listed(texts)
         scorer = Scorer(self, model, tokenizer, level=level)
-        return scorer.score(scorer.tokenized(listed(texts)), report=report)
+        return scorer.score(scorer.tokenized(texts), report=report)
 
     def check(self, encoder: Encoder, tokenizer: Any = None) -> None:
         """Raise BadBaseline when it is of another model or another tokenizer."""
