@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 FILES = 4096
 """Open files that are asked for: a connection is one."""
 
+SHAPES = "32"
+"""oneDNN keeps a program for each of the last 1,024 shapes that it met; texts come in many, and memory grew for hours."""
+
 
 def serve(
     baseline: Annotated[Path, typer.Argument(help="A .frost file that frostline baseline wrote.")],
@@ -45,6 +48,8 @@ def serve(
 
     Example: frostline serve enc.frost --model path/to/all-MiniLM-L6-v2
     """
+    # Read once, at the first matrix product.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", SHAPES)
     from frostline.encoders.loading import need
 
     need("fastapi", extra="monitor")
