@@ -20,8 +20,8 @@ ROWS = [
     {"store"},
     {"recording", "report"},
     {"experiments", "encoders"},
-    {"auditing", "monitoring"},
-    {"serving"},
+    {"auditing", "monitoring", "web"},
+    {"serving", "exploring"},
     {"cli", "__main__", "__init__"},
 ]
 

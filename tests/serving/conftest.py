@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from frostline.serving.limits import Limits
-from frostline.serving.running import listen, make_server, url_of
+from frostline.serving.app import make_app
 from frostline.serving.service import Service
+from frostline.web.limits import Limits
+from frostline.web.running import hosts_of, listen, make_server, url_of
 from tests.monitoring import conftest as monitoring
 from tests.serving.client import Client
 
@@ -21,7 +22,7 @@ def serving(base, folder, path, *, token=None, limits=SHORT, **settings):
     """A client of a service that runs in a thread; the service is ``client.service``."""
     service = Service(base, folder, events=path, limits=limits, **settings)
     with listen("127.0.0.1", 0) as bound:
-        server = make_server(service, bound, token=token)
+        server = make_server(make_app(service, token=token, hosts=hosts_of(bound)), limits, service.drain)
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
         client = Client(url_of(bound), token=token)

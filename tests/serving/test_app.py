@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from frostline.serving.limits import Limits
+from frostline.web.limits import Limits
 from tests.monitoring.sentences import fresh
 from tests.serving.client import Client
 from tests.serving.conftest import serving

@@ -102,7 +102,7 @@ def test_a_full_disk_is_said_and_scoring_goes_on(frost, folder, tmp_path):
 
 
 def serve(*given):
-    command = [sys.executable, "-c", RUN, "serve", *map(str, given)]
+    command = [sys.executable, "-c", RUN, "serve", "--port", "0", *map(str, given)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stderr.strip().splitlines()
 

@@ -16,7 +16,7 @@ FILES = 4096
 """Open files that are asked for: a connection is one."""
 
 SHAPES = "32"
-"""oneDNN keeps a program for each of the last 1,024 shapes that it met; texts come in many, and memory grew for hours."""
+"""oneDNN keeps a program for each of the last 1,024 shapes it met; texts come in so many that memory grew for hours."""
 
 
 def serve(
@@ -60,10 +60,11 @@ def serve(
     import socket
 
     from frostline.monitoring.frost import load_baseline
-    from frostline.serving.limits import Limits
-    from frostline.serving.running import check_address, listen, run, url_of
+    from frostline.serving.app import make_app
     from frostline.serving.service import Service
     from frostline.serving.telemetry import configure
+    from frostline.web.limits import Limits
+    from frostline.web.running import check_address, hosts_of, listen, make_server, url_of
 
     logging.basicConfig(level=logging.INFO, handlers=[_log()])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -97,7 +98,8 @@ def serve(
             options.say(f"{url} scores texts of {base.about['model']}: open it in a browser to look on.", hang=0)
             options.say(f'Try: curl {url}/score --json \'{{"texts": ["some text"]}}\'. Ctrl-C ends it.')
         try:
-            run(service, bound, token=token)
+            app = make_app(service, token=token, hosts=hosts_of(bound))
+            make_server(app, service.limits, service.drain).run([bound])
         finally:
             if stop is not None:
                 stop()

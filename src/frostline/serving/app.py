@@ -19,9 +19,11 @@ from frostline import __version__
 from frostline.errors import FrostlineError
 from frostline.serving import schema
 from frostline.serving.batching import Late, Overloaded
-from frostline.serving.guards import Guard
 from frostline.serving.service import SAVED_EVERY, Service
+from frostline.web.guards import Guard
 
+OPEN = ("/", "/live.js", "/live.css", "/healthz", "/readyz")
+"""What is served without a token: pages without data, and what a load balancer asks."""
 WATCHERS = 32
 """Live pages that may be open at the same time."""
 BEAT = 0.5
@@ -59,7 +61,8 @@ def make_app(service: Service, *, token: str | None = None, hosts: Collection[st
     _looking(app, service)
     _pages(app, service)
     _refusing(app)
-    return Guard(app, service.limits, token, hosts, service.counted)
+    known = ("/score", "/events", "/metrics", "/stream")
+    return Guard(app, service.limits, hosts=hosts, token=token, open=OPEN, known=known, count=service.counted)
 
 
 @asynccontextmanager

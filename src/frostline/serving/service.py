@@ -15,9 +15,9 @@ from frostline.monitoring.tapping import LOG
 from frostline.serving.batching import BATCH, Batcher, Causes
 from frostline.serving.events import Events
 from frostline.serving.heads import Heads
-from frostline.serving.limits import Limits
 from frostline.serving.metrics import ROUTES, Metrics
 from frostline.serving.stream import Stream
+from frostline.web.limits import Limits
 
 SAVED_EVERY = 5.0
 """Seconds between writings of what the stream stands at; events are written at once."""
@@ -84,6 +84,10 @@ class Service:
     def save(self) -> None:
         """Write what the stream stands at, and events that had to wait."""
         self.events.add([], self.stream.state())
+
+    def drain(self) -> None:
+        """Take no more calls; live pages end, or they would be waited for."""
+        self.draining = True
 
     def close(self) -> None:
         self.batcher.close()

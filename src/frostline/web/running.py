@@ -1,4 +1,4 @@
-"""Running the service: an address, a web server with time limits, and a clean end."""
+"""An address, a web server with time limits, and a clean end."""
 
 import asyncio
 import contextlib
@@ -8,17 +8,17 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from frostline.errors import BadParameter
-from frostline.serving.app import make_app
-from frostline.serving.service import Service
+from frostline.web.limits import Limits
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SHORTEST_TOKEN = 16
@@ -60,33 +60,33 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(service: Service, bound: socket.socket, *, token: str | None = None) -> None:
-    """Serve until a signal asks to stop: no new calls then, those that wait are answered, and all is written."""
-    make_server(service, bound, token=token).run([bound])
+def hosts_of(bound: socket.socket) -> tuple[str, ...]:
+    """What a Host header may say of it."""
+    return (*LOCAL, str(bound.getsockname()[0]))
 
 
-def make_server(service: Service, bound: socket.socket, *, token: str | None = None) -> "Server":
+def make_server(app: ASGIApp, limits: Limits, stopping: Callable[[], None]) -> "Server":
+    """``stopping`` is called once when a signal asks to stop; calls that wait are answered after it."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    app = make_app(service, token=token, hosts=(*LOCAL, str(bound.getsockname()[0])))
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (_Protocol,), {"slow_seconds": service.limits.slow_seconds}),
+        http=type("Protocol", (_Protocol,), {"slow_seconds": limits.slow_seconds}),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=service.limits.connections,
+        limit_concurrency=limits.connections,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=int(service.limits.seconds) + 5,
+        timeout_graceful_shutdown=int(limits.seconds) + 5,
     )
-    return Server(config, service)
+    return Server(config, stopping)
 
 
 class Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, service: Service):
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]):
         super().__init__(config)
-        self.service = service
+        self.stopping = stopping
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -105,8 +105,7 @@ class Server(uvicorn.Server):
         if self.should_exit:
             # Asked twice. Threads at work cannot be ended politely; what is in the event file stays there.
             os._exit(130)
-        # Live pages must end, or they would be waited for.
-        self.service.draining = True
+        self.stopping()
         super().handle_exit(sig, frame)
 
 

@@ -3,16 +3,15 @@
 import asyncio
 import hmac
 import json
+import logging
 import re
 from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frostline.monitoring.tapping import LOG
-from frostline.serving.limits import Limits
+from frostline.web.limits import Limits
 
-OPEN = ("/", "/live.js", "/live.css", "/healthz", "/readyz")
-"""What is served without a token: pages without data, and what a load balancer asks."""
+LOG = logging.getLogger("frostline")
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -34,10 +33,25 @@ class Refused(Exception):
 
 class Guard:
     """``token``: None where only this machine can connect; then the Host header must be one of ``hosts``, so that no
-    page in a browser can reach us under a name of its own."""
+    page in a browser can reach us under a name of its own.
 
-    def __init__(self, app: ASGIApp, limits: Limits, token: str | None, hosts: Collection[str], count: Count):
+    open   paths that are served without a token; known: those that may be named in the log
+    count  is told the path and the status of every answer
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits,
+        *,
+        hosts: Collection[str],
+        token: str | None = None,
+        open: Collection[str] = (),
+        known: Collection[str] = (),
+        count: Count = lambda path, status: None,
+    ):
         self.app, self.limits, self.count = app, limits, count
+        self._open, self._known = frozenset(open), frozenset(known) | frozenset(open)
         self._token = None if token is None else token.encode()
         self._hosts = frozenset(hosts)
 
@@ -69,7 +83,7 @@ class Guard:
                 await _send(answer, 503, "the service is stopping.", (b"retry-after", b"5"))
         except Exception as error:
             # A kind of error, never its words nor its trace: they may quote a text.
-            LOG.error("%s %s failed: %s", scope["method"], _known(scope["path"]), type(error).__name__)
+            LOG.error("%s %s failed: %s", scope["method"], self._told(scope["path"]), type(error).__name__)
             if not started:
                 await _send(answer, 500, "this should not happen; the log has the kind of error.")
 
@@ -80,11 +94,15 @@ class Guard:
                     403, "the Host header names another machine; use the address that was printed at the start."
                 )
             return
-        if path in OPEN:
+        if path in self._open:
             return
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
             raise Refused(401, "a token is needed: Authorization: Bearer TOKEN.", (b"www-authenticate", b"Bearer"))
+
+    def _told(self, path: str) -> str:
+        """A path for the log: one that is ours, or nothing that a client chose."""
+        return path if path in self._known else "(another path)"
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most, close = self.limits.body_bytes, (b"connection", b"close")
@@ -127,8 +145,3 @@ async def _send(send: Send, code: int, sentence: str, *headers: tuple[bytes, byt
 def _hostname(host: bytes) -> str:
     found = HOST.fullmatch(host.decode("latin-1").lower())
     return found[1].strip("[]") if found else ""
-
-
-def _known(path: str) -> str:
-    """A path for the log: one that is ours, or nothing that a client chose."""
-    return path if path in (*OPEN, "/score", "/events", "/metrics", "/stream") else "(another path)"
