@@ -22,7 +22,9 @@ def serving(base, folder, path, *, token=None, limits=SHORT, **settings):
     """A client of a service that runs in a thread; the service is ``client.service``."""
     service = Service(base, folder, events=path, limits=limits, **settings)
     with listen("127.0.0.1", 0) as bound:
-        server = make_server(make_app(service, token=token, hosts=hosts_of(bound)), limits, service.drain)
+        server = make_server(
+            make_app(service, token=token, hosts=hosts_of(bound)), limits, service.drain, service.refuse
+        )
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
         client = Client(url_of(bound), token=token)

@@ -1,18 +1,20 @@
 """The service over a real socket: answers, refusals with the right status, and nothing that leaks a text."""
 
+import contextlib
 import http.client
 import json
 import re
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from frostline.web.limits import Limits
 from tests.monitoring.sentences import fresh
 from tests.serving.client import Client
-from tests.serving.conftest import serving
+from tests.serving.conftest import SHORT, serving
 from tests.tolerances import SAME_TEXT
 
 STRANGE = ["ice ice ice ice ice ice ice ice ice ice", "zq xv wk zq xv wk zq"] * 6
@@ -83,7 +85,7 @@ def test_a_restart_has_the_same_events_and_goes_on(base, folder, tmp_path):
         ({"texts": ["a"], "reason": True}, 422, "Extra"),
         ({"texts": ["a"], "reasons": "maybe"}, 422, "bool"),
         ({}, 422, "required"),
-        ([], 422, "body"),
+        ([], 422, "application/json"),
         ({"texts": ["   "]}, 422, "no token"),
         ({"texts": ["a"] * 65}, 422, "64 at most"),
         ({"texts": ["a" * 2001]}, 422, "2001 characters"),
@@ -125,11 +127,12 @@ def test_token(base, folder, tmp_path):
     with serving(base, folder, tmp_path / "e.db", token=token) as client:
         for wrong in (None, "wrong", token + "x", token[:-1], ""):
             other = Client(client.url, token=wrong)
-            for path in ("/metrics", "/events", "/stream?once=true", "/docs", "/openapi.json", "/nothing"):
+            for path in ("/metrics", "/events", "/stream?once=true", "/docs/more", "/nothing"):
                 reply = other.get(path)
                 assert reply.status == 401 and reply.headers["www-authenticate"] == "Bearer"
             assert other.post({"texts": ["a"]}).status == 401
-            assert all(other.get(path).status == 200 for path in ("/", "/live.js", "/live.css", "/healthz", "/readyz"))
+            free = ("/", "/live.js", "/live.css", "/docs", "/openapi.json", "/healthz", "/readyz")
+            assert all(other.get(path).status == 200 for path in free)
         odd = client.get("/metrics", headers={"Authorization": b"Bearer \xff\xfe".decode("latin-1")})
         assert odd.status == 401
         assert client.get("/metrics", headers={"Host": "any.example"}).status == 200
@@ -227,6 +230,18 @@ def _at_the_same_time(client, count):
     for thread in threads:
         thread.join()
     return statuses
+
+
+def test_connections_beyond_the_limit_are_cut_and_counted(base, folder, tmp_path):
+    with serving(base, folder, tmp_path / "e.db", limits=replace(SHORT, connections=8, slow_seconds=2)) as client:
+        idle = [socket.create_connection(client.address, timeout=20) for _ in range(8)]
+        # Cut before or after it was read.
+        with contextlib.suppress(OSError), socket.create_connection(client.address, timeout=20) as one_more:
+            assert one_more.recv(10) == b""
+        for connection in idle:
+            connection.close()
+        client.wait_until_ready()
+        assert client.metrics()[("frostline_connections_refused_total",)] >= 1
 
 
 def test_overload_is_said_with_a_time_to_come_again(base, folder, tmp_path):

@@ -73,5 +73,6 @@ def test_other_files_of_the_same_attention_are_noticed(base, folder, tmp_path):
     other = tiny.save(changed, tmp_path / "other")
     with serving(base, other, tmp_path / "e.db") as client:
         (said,) = client.get("/readyz").json()["degraded"]
+        assert client.metrics()[("frostline_degraded",)] == 1
         assert "embeddings" in said
         assert client.post({"texts": fresh(2)}).status == 200

@@ -3,6 +3,7 @@
 import csv
 import json as jsonlib
 import sys
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -26,16 +27,20 @@ def events(
     Example: frostline events frostline-events.db --csv > events.csv
     """
     from frostline.errors import BadParameter
-    from frostline.serving.events import KINDS, connect, select
+    from frostline.serving.events import KINDS, Event, connect, select
 
     if kind is not None and kind not in KINDS:
         raise BadParameter(f"--kind {kind} is unknown; there are: {', '.join(KINDS)}.")
+    if json and as_csv:
+        raise BadParameter("--csv and --json are two formats; choose one.")
     begin = _time(since) if since else 0.0
     connection = connect(file)
     try:
         if json or as_csv:
             found = select(connection, kind=kind, since=begin)
-            writer = None
+            writer = csv.DictWriter(sys.stdout, [field.name for field in fields(Event)])
+            if as_csv:
+                writer.writeheader()
             for event in found:
                 facts = event.facts() | {"time": _told(event.time)}
                 if json:
@@ -44,9 +49,6 @@ def events(
                 if str(facts["text"])[:1] in ("=", "+", "-", "@"):
                     facts["text"] = f"'{facts['text']}"  # or a spreadsheet would take it for a formula
                 facts["details"] = jsonlib.dumps(facts["details"], ensure_ascii=False)
-                if writer is None:
-                    writer = csv.DictWriter(sys.stdout, list(facts))
-                    writer.writeheader()
                 writer.writerow(facts)
             return
         shown = list(select(connection, kind=kind, since=begin, newest=True, limit=SHOWN + 1))

@@ -95,11 +95,13 @@ def serve(
         if json:
             options.print_json({"url": url, "pid": os.getpid(), "events": str(events.absolute())})
         elif not quiet:
-            options.say(f"{url} scores texts of {base.about['model']}: open it in a browser to look on.", hang=0)
-            options.say(f'Try: curl {url}/score --json \'{{"texts": ["some text"]}}\'. Ctrl-C ends it.')
+            shown = url.replace("0.0.0.0", socket.gethostname()).replace("[::]", socket.gethostname())
+            known = "" if token is None else ' -H "Authorization: Bearer $FROSTLINE_TOKEN"'
+            options.say(f"{shown} scores texts of {base.about['model']}: open it in a browser to look on.", hang=0)
+            options.say(f'Try: curl {shown}/score{known} --json \'{{"texts": ["some text"]}}\'. Ctrl-C ends it.')
         try:
             app = make_app(service, token=token, hosts=hosts_of(bound))
-            make_server(app, service.limits, service.drain).run([bound])
+            make_server(app, service.limits, service.drain, service.refuse).run([bound])
         finally:
             if stop is not None:
                 stop()

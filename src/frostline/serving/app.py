@@ -22,7 +22,7 @@ from frostline.serving.batching import Late, Overloaded
 from frostline.serving.service import SAVED_EVERY, Service
 from frostline.web.guards import Guard
 
-OPEN = ("/", "/live.js", "/live.css", "/healthz", "/readyz")
+OPEN = ("/", "/live.js", "/live.css", "/docs", "/openapi.json", "/healthz", "/readyz")
 """What is served without a token: pages without data, and what a load balancer asks."""
 WATCHERS = 32
 """Live pages that may be open at the same time."""
@@ -138,7 +138,8 @@ def _looking(app: FastAPI, service: Service) -> None:
         summary="Whether texts are scored",
     )
     async def readyz() -> Response:
-        """503 while the service is stopping. What else does not work is said, but texts are still scored."""
+        """503 on open connections while the service is stopping (new ones are not accepted). What else does not work is
+        said, but texts are still scored."""
         ready = not service.draining
         return JSONResponse({"ready": ready, "degraded": service.degraded()}, 200 if ready else 503)
 
@@ -216,5 +217,7 @@ def _refusing(app: FastAPI) -> None:
     async def explain(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         # What was sent is not sent back: it may be long, and it is a text.
+        if any(one["loc"] == ("body",) and one["type"] == "model_attributes_type" for one in error.errors()):
+            return JSONResponse({"error": "send a JSON object, with the header Content-Type: application/json."}, 422)
         said = [f"{' '.join(str(part)[:40] for part in one['loc'])}: {one['msg']}" for one in error.errors()[:5]]
         return JSONResponse({"error": "; ".join(said)}, 422)

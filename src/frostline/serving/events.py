@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from frostline.errors import BadParameter
+from frostline.monitoring.tapping import LOG
 
 FORMAT = 2
 APPLICATION = 0x46524F53
@@ -106,12 +107,16 @@ class Events:
                     if state is not None:
                         _put(connection, "stream", state)
             except (sqlite3.Error, BadParameter, OSError) as error:
+                if self.trouble is None:
+                    LOG.error("events are not stored: %s; they wait in memory", error)
                 self.trouble = f"events are not stored: {error}"
                 self._pending.extend(events)
                 while len(self._pending) > PENDING:
                     self._pending.popleft()
                     self.lost += 1
                 return [None] * len(events)
+            if self.trouble is not None:
+                LOG.warning("events are stored again")
             self.trouble = None
             self._pending.clear()
             self._since_pruned += len(waiting)

@@ -25,17 +25,20 @@ const ago = (now, then) => {
   return new Date(then * 1000).toISOString().slice(0, 16).replace("T", " ");
 };
 
+const narrow = () => matchMedia("(max-width: 42rem)").matches;
+
 function drawPoints(picture) {
-  const left = 64, right = 792, top = 12, bottom = 206, least = 1e-4;
+  const left = narrow() ? 110 : 64, right = 792, top = 12, bottom = 206, least = 1e-4;
   const y = p => top + (bottom - top) * (1 - Math.log(Math.max(p, least)) / Math.log(least));
   const marks = [1, 0.1, 0.01, 0.001, 0.0001].flatMap(p => [
     make("line", { x1: left, x2: right, y1: y(p), y2: y(p) }),
     make("text", { x: left - 8, y: y(p) + 5, "text-anchor": "end" }, String(p))]);
+  marks.push(make("line", { class: "least", x1: left, x2: right, y1: y(picture.least), y2: y(picture.least) }));
   marks.push(make("line", { class: "alpha", x1: left, x2: right, y1: y(picture.alpha), y2: y(picture.alpha) }));
   const count = picture.recent.length, room = Math.max(count, 100);
   const dots = picture.recent.map((p, number) => make("circle", {
     cx: right - 6 - (count - 1 - number) / room * (right - left - 12), cy: y(p),
-    r: 3, class: p <= picture.alpha ? "odd" : "" }));
+    r: narrow() ? 6 : 3, class: p <= picture.alpha ? "odd" : "" }));
   at("points").replaceChildren(...marks, ...dots);
 }
 
@@ -82,10 +85,11 @@ function draw(picture) {
   at("advice").textContent = picture.advice;
   at("model").textContent = picture.model;
   at("texts").textContent = picture.texts.toLocaleString("en");
-  at("strange").textContent = picture.strange.toLocaleString("en");
-  at("chance").textContent = `about ${Number((picture.alpha * picture.texts).toPrecision(2))}`;
+  at("strange").textContent = picture.strange_of.toLocaleString("en");
+  at("of").textContent = picture.of ? `of the last ${picture.of.toLocaleString("en")}` : "";
+  at("chance").textContent = `about ${Number((picture.alpha * picture.of).toPrecision(2))}`;
   at("evidence").textContent = `${picture.level.toFixed(1)} of ${picture.threshold.toFixed(1)}`;
-  at("level").value = picture.alarm ? 1 : picture.level / picture.threshold;
+  at("level").value = picture.level / picture.threshold;
   at("every").textContent = picture.every.toLocaleString("en");
   at("clear").textContent = picture.clear_after;
   at("degraded").hidden = !picture.degraded.length;
@@ -110,6 +114,8 @@ async function listen() {
     const answer = await fetch("stream", { headers: token ? { Authorization: `Bearer ${token}` } : {} });
     if (answer.status === 401) {
       at("state").textContent = token ? "That is not the token" : "Token, please";
+      at("says").textContent = "";
+      at("advice").textContent = "Type the token that the service was started with.";
       at("login").hidden = false;
       at("token").focus();
       return;

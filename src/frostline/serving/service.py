@@ -67,6 +67,8 @@ class Service:
         files = baseline.about.get("files_sha256")
         self._other_files = files not in (None, self.scorer.encoder.fingerprint() if files else None)
         self.draining = False
+        self.refused = 0
+        """Connections beyond the limit."""
         self.heads = Heads(self.scorer) if per_head else None
         self._picture: tuple[float, str] = (-1.0, "")
         self._drawing = threading.Lock()
@@ -78,7 +80,9 @@ class Service:
         except BaseException:
             self.events.close()
             raise
-        self.metrics = Metrics(self.stream, self.batcher, self.events, self.about | {"model": self.name}, self.heads)
+        self.metrics = Metrics(self)
+        for trouble in self.degraded():
+            LOG.warning("%s", trouble)
         self.events.add([self.stream.event("start", time.time())])
 
     def save(self) -> None:
@@ -88,6 +92,10 @@ class Service:
     def drain(self) -> None:
         """Take no more calls; live pages end, or they would be waited for."""
         self.draining = True
+        LOG.info("stopping; %d texts wait. A second signal ends it at once", self.batcher.waiting)
+
+    def refuse(self) -> None:
+        self.refused += 1
 
     def close(self) -> None:
         self.batcher.close()

@@ -84,7 +84,8 @@ class Stream:
         with self.changed:
             for number, p in enumerate(found.p_values.tolist()):
                 (level,), rang = self.alarm.after(self.level, found.p_values[number : number + 1])
-                self.level = 0.0 if rang else float(level)
+                level = float(level)
+                self.level = 0.0 if rang else level
                 self.texts += 1
                 self._recent.append((now, p))
                 self._clouds.append((found.observed[number], found.expected[number]))
@@ -99,7 +100,7 @@ class Stream:
                     self.rang_at = self.texts
                     if not self.ringing:
                         self.ringing, self.since = True, now
-                        add(number, "alarm", p_value=p, details={"threshold": self.alarm.threshold})
+                        add(number, "alarm", p_value=p, details={"threshold": self.alarm.threshold, "evidence": level})
                 elif self.ringing and self.rang_at is not None and self.texts - self.rang_at >= self.clear_after:
                     self.ringing, self.since = False, now
                     add(number, "clear", details={"quiet_texts": self.clear_after})
@@ -136,7 +137,7 @@ class Stream:
             p = np.array([one for _, one in self._recent])
         n = len(p)
         if n < ENOUGH:
-            return Health("unknown", f"{n} texts so far; it takes {ENOUGH} to judge the calibration.", n)
+            return Health("unknown", f"{_texts(n)} so far; it takes {ENOUGH} to judge the calibration.", n)
         grid, counts = np.unique(p, return_counts=True)
         # Calibration texts are a sample too.
         allowed = CRITICAL * float(np.sqrt(1 / n + 1 / self.calibrated_by))
@@ -172,7 +173,7 @@ class Stream:
             return (
                 "Alarm",
                 "The texts that arrive are not like the reference. The alarm last rang "
-                f"{f'{quiet} texts ago' if quiet else 'just now'} and is over after {self.clear_after} texts without "
+                f"{f'{_texts(quiet)} ago' if quiet else 'just now'} and is over after {self.clear_after} texts without "
                 "ringing.",
                 "Look at the reasons of strange texts below. If the new text is meant to be there, make the baseline "
                 "again with some of it; if not, find out who sends it.",
@@ -205,4 +206,11 @@ class Stream:
                 "health": asdict(self.health()),
                 "layers": self.layers(),
                 "recent": [p for _, p in list(self._recent)[-POINTS:]],
+                "of": len(self._recent),
+                "strange_of": sum(p <= self.alpha for _, p in self._recent),
+                "least": 1 / (self.calibrated_by + 1),
             }
+
+
+def _texts(count: int) -> str:
+    return "1 text" if count == 1 else f"{count} texts"

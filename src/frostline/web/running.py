@@ -65,12 +65,15 @@ def hosts_of(bound: socket.socket) -> tuple[str, ...]:
     return (*LOCAL, str(bound.getsockname()[0]))
 
 
-def make_server(app: ASGIApp, limits: Limits, stopping: Callable[[], None]) -> "Server":
-    """``stopping`` is called once when a signal asks to stop; calls that wait are answered after it."""
+def make_server(
+    app: ASGIApp, limits: Limits, stopping: Callable[[], None], refused: Callable[[], None] = lambda: None
+) -> "Server":
+    """``stopping`` is called once when a signal asks to stop; calls that wait are answered after it. ``refused`` is
+    called for each connection beyond the limit: it is cut, for an answer would cost as much as serving it."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (_Protocol,), {"slow_seconds": limits.slow_seconds}),
+        http=type("Protocol", (_Protocol,), {"slow_seconds": limits.slow_seconds, "refused": staticmethod(refused)}),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -113,6 +116,7 @@ class _Protocol(H11Protocol):
     """Closes connections whose next request does not arrive whole in time, and those whose answers nobody reads."""
 
     slow_seconds = 10.0
+    refused: Callable[[], None] = staticmethod(lambda: None)
     _waits: asyncio.TimerHandle | None = None
     _waits_for: Any = None
     _unread: asyncio.TimerHandle | None = None
@@ -120,6 +124,7 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > (self.limit_concurrency or len(self.connections)):
+            self.refused()
             transport.abort()
             return
         self._watch()
