@@ -18,7 +18,7 @@ ROWS = [
     {"analysis"},
     {"spec", "plot"},
     {"store"},
-    {"recording", "report"},
+    {"recording", "predicting", "report"},
     {"experiments", "encoders"},
     {"auditing", "monitoring", "web"},
     {"serving", "exploring"},

@@ -45,17 +45,19 @@ class Recording:
 def record(
     spec: specs.Spec,
     *,
+    out: Path | None = None,
     force: bool = False,
     report: Callable[[Progress], None] | None = None,
     measured: Callable[[int, int], None] | None = None,
 ) -> Recording:
-    """Run ``spec`` into ``spec.out``; a finished run of the same spec is not run again, a killed one goes on.
+    """Run ``spec`` into ``out`` (``spec.out`` by default); a finished run of the same spec is not run again, a killed
+    one goes on.
 
     ``report`` is called after every step, ``measured(done, of)`` after the distance at each kept time.
     """
     if spec.until is None:
         raise BadSpec("the spec has no until; say how long to simulate, for example until = 3.0.")
-    out = Path(spec.out)
+    out = Path(spec.out) if out is None else out
     if out.name in ("", ".", ".."):
         raise BadSpec(f'out = {spec.out!r} is not a name for a run directory; choose one, for example out = "run".')
     if not out.parent.is_dir():

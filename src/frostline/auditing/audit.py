@@ -17,6 +17,7 @@ from frostline.auditing.findings import Finding
 from frostline.auditing.frost import FEWEST, FrostLine
 from frostline.auditing.judging import Assumption, assumptions_of, metrics_of, sentence_of
 from frostline.auditing.plateau import Plateau
+from frostline.auditing.scenes import Scene, scenes
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
 from frostline.auditing.texts import checked, sample
 from frostline.auditing.weights import Range, Weights, read
@@ -70,6 +71,8 @@ class Audit:
     metrics: Mapping[str, float]
     sentence: str
     weights: Weights
+    scenes: tuple[Scene, ...] = ()
+    """Token clouds of the texts that were to be kept, with their words."""
 
     def to_html(self, path: str | Path) -> Path:
         """Write the page."""
@@ -118,11 +121,13 @@ def audit(
     perturbations: bool = True,
     seed: int = 0,
     source: str = "texts",
+    keep_texts: int = 0,
     report: Report | None = None,
 ) -> Audit:
     """Audit an encoder: a folder, a hub id or a live transformers model; with ``texts`` also at work.
 
     ``tokenizer``: needed with texts when the model is a live one. ``source``: what the texts are called in the report.
+    ``keep_texts``: of so many texts the token clouds are kept, with their words, for ``frostline explore``.
     """
     if isinstance(texts, str):
         raise BadText("texts is one string; give a list of texts: [text].")
@@ -140,11 +145,16 @@ def audit(
     measured: Measured | None = None
     controls: dict[str, Measured] = {}
     tokenized: Tokenized | None = None
+    kept: tuple[Scene, ...] = ()
+    if keep_texts and texts is None:
+        raise BadText(f"{keep_texts} texts are to be kept, and none is given.")
     if texts is not None:
         tokenized = tokenize(encoder, words, checked(texts))
         options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell}
         measured = measured_on(encoder, layers, live, tokenized, **options)
         controls = controls_of(encoder, layers, live, tokenized, **options)
+        if keep_texts:
+            kept = scenes(encoder, layers, live, words, tokenized, keep_texts)
         skipped += _cautions(tokenized)
         random = controls["random weights"]
         found += finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
@@ -170,6 +180,7 @@ def audit(
         metrics=metrics,
         sentence=sentence_of(encoder, spectra, measured, metrics),
         weights=spectra,
+        scenes=kept,
     )
 
 

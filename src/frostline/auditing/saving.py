@@ -1,18 +1,22 @@
 """An audit as a folder: the page, the JSON, tables for other programs, figures, a summary for a model card."""
 
 import io
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
 
 from frostline import plot
 from frostline.auditing.audit import Audit
 from frostline.auditing.page import drawings, model_card, write_audit
+from frostline.auditing.scenes import Scene
 from frostline.errors import BadParameter
 from frostline.store import as_json, write_atomically
 
-PAGE, FACTS, CARD = "index.html", "audit.json", "model_card.md"
+PAGE, FACTS, CARD, SCENES = "index.html", "audit.json", "model_card.md", "scenes.json"
 
 
 def check_folder(folder: Path, known_by: str = FACTS, what: str = "an audit") -> None:
@@ -52,5 +56,15 @@ def save_audit(audit: Audit, folder: Path) -> Path:
         write_table(getattr(audit, name), folder / name)
     for name, figure in drawings(audit).items():
         plot.save(figure, folder / "figures" / name)
+    if audit.scenes:
+        write_atomically(folder / SCENES, json.dumps([_plain_scene(scene) for scene in audit.scenes]).encode())
+    else:
+        # Of an older audit in the same folder.
+        (folder / SCENES).unlink(missing_ok=True)
     write_atomically(folder / CARD, model_card(audit).encode())
     return write_audit(folder / PAGE, audit).absolute()
+
+
+def _plain_scene(scene: Scene) -> dict[str, Any]:
+    places = {name: np.round(own, 5).tolist() for name, own in scene.places.items()}
+    return {"words": list(scene.words), "places": places, "clusters": scene.clusters.tolist()}

@@ -6,6 +6,7 @@ from frostline.cli.audit import audit
 from frostline.cli.baseline import baseline
 from frostline.cli.diff import diff
 from frostline.cli.events import events
+from frostline.cli.explore import explore
 from frostline.cli.failing import with_sentences
 from frostline.cli.reproduce import reproduce
 from frostline.cli.score import score
@@ -22,7 +23,7 @@ main = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (theory, simulate, reproduce, audit, diff, baseline, score, serve, events):
+for command in (theory, simulate, reproduce, audit, diff, baseline, score, serve, events, explore):
     main.command(command.__name__)(with_sentences(command))
 
 

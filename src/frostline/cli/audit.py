@@ -21,6 +21,10 @@ def audit(
         bool, typer.Option(help="With text: follow small changes of the input through the layers.")
     ] = True,
     max_texts: Annotated[int | None, typer.Option(min=1, help="Use no more than this many texts, spread out.")] = None,
+    keep_texts: Annotated[
+        int,
+        typer.Option(min=0, max=64, help="Keep the token clouds of so many texts, with their words, to explore."),
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of controls and resampling.")] = 0,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -46,7 +50,15 @@ def audit(
         from frostline.auditing.audit import audit as run
         from frostline.auditing.saving import save_audit
 
-        found = run(model, texts, perturbations=perturbations, seed=seed, source=text or "", report=report)
+        found = run(
+            model,
+            texts,
+            perturbations=perturbations,
+            seed=seed,
+            source=text or "",
+            keep_texts=keep_texts,
+            report=report,
+        )
         if report is not None:
             report("page", "drawing", 1, 1)
         page = save_audit(found, out)
@@ -67,5 +79,7 @@ def audit(
         for sentence in past:
             options.say(f"BROKEN {sentence}.", hang=7)
         options.say(f"Written: {page}")
+        if found.scenes:
+            options.say(f"{len(found.scenes)} texts are kept, with their words; look at them: frostline explore {out}")
     if past:
         raise typer.Exit(1)

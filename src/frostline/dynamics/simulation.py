@@ -110,42 +110,80 @@ def simulate(
     >>> simulate(head, [[0.6, 0.8], [0.8, -0.6]], until=1.0, save_at=[0, 1])
     Trajectory(tokens (2, 2, 2), t = 0, 1, finished, 5 Adaptive steps)
     """
-    layers = as_layers(heads)
-    tokens, kind = as_tokens(x0, "x0")
-    if tokens.shape[-1] != layers[0][0].dimension:
-        raise BadArray(f"x0 has dimension {tokens.shape[-1]}, the heads {layers[0][0].dimension}; they must agree.")
-    until = as_positive(until, "until")
     as_count(max_steps, "max_steps")
-    method = stepper if stepper is not None else Adaptive()
-    if isinstance(method, type) or not isinstance(method, FixedStepper | Adaptive):
-        raise BadParameter(
-            f"stepper is {stepper!r}; pass an object, for example Euler(0.05), RK4(0.05) or Adaptive(1e-6)."
-        )
-    saves = as_times(until if save_at is None else save_at, "save_at", until=until)
-    shares = None if weights is None else as_weights(weights, tokens.shape[-2])
-    walk = _walk(layers, tokens, shares, method, until, saves, engine)
-    state = resume if resume is not None else _start(tokens, method, until, saves)
-    frames, status, last = list(state.frames), "", None
-    for last in walk.go(state):
+    steps = Steps(
+        heads, x0, until=until, weights=weights, stepper=stepper, save_at=save_at, engine=engine, resume=resume
+    )
+    frames, status, last = list(steps.state.frames), "", None
+    for last in steps:
         frames.extend(last.frames)
         if watch is not None and watch(last):
             status = "interrupted"
             break
-        if last.steps >= max_steps and last.time < until:
+        if last.steps >= max_steps and last.time < steps.until:
             status = "step limit"
             break
     return Trajectory(
-        times=saves[: len(frames)],
-        tokens=kind.restore(torch.stack(frames) if frames else tokens.new_empty((0, *tokens.shape))),
-        weights=shares,
-        status=status or walk.status,
-        layers=layers,
-        initial=kind.restore(tokens),
-        stepper=method,
-        until=until,
-        steps=state.steps if last is None else last.steps,
-        evaluations=state.evaluations if last is None else last.evaluations,
+        times=steps.saves[: len(frames)],
+        tokens=steps.kind.restore(torch.stack(frames) if frames else steps.tokens.new_empty((0, *steps.tokens.shape))),
+        weights=steps.weights,
+        status=status or steps.status,
+        layers=steps.layers,
+        initial=steps.kind.restore(steps.tokens),
+        stepper=steps.stepper,
+        until=steps.until,
+        steps=steps.state.steps if last is None else last.steps,
+        evaluations=steps.state.evaluations if last is None else last.evaluations,
     )
+
+
+class Steps:
+    """A simulation a step at a time, for those who want to look on: iterate for a Progress after every step.
+
+    Arguments as ``simulate``'s. ``frames()`` yields the tokens at the times of ``save_at`` alone; ``status`` says how
+    it ended.
+    """
+
+    def __init__(
+        self,
+        heads: Heads,
+        x0: Array,
+        *,
+        until: float,
+        weights: Array | None = None,
+        stepper: Stepper | None = None,
+        save_at: Sequence[float] | Array | None = None,
+        engine: str = "auto",
+        resume: Resume | None = None,
+    ):
+        self.layers = as_layers(heads)
+        self.tokens, self.kind = as_tokens(x0, "x0")
+        if self.tokens.shape[-1] != self.layers[0][0].dimension:
+            raise BadArray(
+                f"x0 has dimension {self.tokens.shape[-1]}, the heads {self.layers[0][0].dimension}; they must agree."
+            )
+        self.until = as_positive(until, "until")
+        self.stepper = stepper if stepper is not None else Adaptive()
+        if isinstance(self.stepper, type) or not isinstance(self.stepper, FixedStepper | Adaptive):
+            raise BadParameter(
+                f"stepper is {stepper!r}; pass an object, for example Euler(0.05), RK4(0.05) or Adaptive(1e-6)."
+            )
+        self.saves = as_times(self.until if save_at is None else save_at, "save_at", until=self.until)
+        self.weights = None if weights is None else as_weights(weights, self.tokens.shape[-2])
+        self.walk = _walk(self.layers, self.tokens, self.weights, self.stepper, self.until, self.saves, engine)
+        self.state = resume if resume is not None else _start(self.tokens, self.stepper, self.until, self.saves)
+
+    @property
+    def status(self) -> str:
+        return self.walk.status
+
+    def __iter__(self) -> Iterator[Progress]:
+        return self.walk.go(self.state)
+
+    def frames(self) -> Iterator[Tensor]:
+        yield from self.state.frames
+        for progress in self:
+            yield from progress.frames
 
 
 def steps_again(run: Trajectory) -> Iterator[Progress]:

@@ -1,0 +1,88 @@
+"""Token clouds of a few texts, kept to be looked at: every token at every depth, seen along three directions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse.csgraph import connected_components
+
+from frostline.auditing.clouds import CLOSE_TOKENS, SAME
+from frostline.encoders.capture import Model, Tokenized, batches, rows, see
+from frostline.encoders.folding import FoldedLayer, norm_before
+from frostline.encoders.loading import Encoder
+
+FRAMES = {
+    "tokens": "where these tokens point most, at the last layer: the same directions at every depth",
+    "heads": "the dominant eigenspace of ΣVBᵀ over the heads of the layer that the tokens enter: other directions at "
+    "every depth",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One text: its tokens as words, where they are at each of L + 1 depths in either of ``FRAMES``, and which belong
+    together (linked by angles below 0.3 rad)."""
+
+    words: tuple[str, ...]
+    places: dict[str, Float[np.ndarray, "clouds n 3"]]
+    clusters: Int[np.ndarray, "clouds n"]
+
+
+def scenes(
+    encoder: Encoder,
+    layers: Sequence[FoldedLayer],
+    model: Model,
+    tokenizer: Any,
+    tokenized: Tokenized,
+    count: int,
+) -> tuple[Scene, ...]:
+    """The first ``count`` texts, each up to its 128th token."""
+    few = replace(tokenized, ids=tokenized.ids[:count])
+    norms = [layer.norm for layer in layers] + [norm_before(encoder, encoder.layers)]
+    found: dict[int, list[np.ndarray]] = {}
+    for batch in batches(few):
+        seen = see(encoder, model, batch)
+        states = [list(rows(seen, state)) for state in seen.states]
+        for place, number in enumerate(batch.numbers):
+            clouds = [norm.on_sphere(state[place])[0] for norm, state in zip(norms, states, strict=True)]
+            found[number] = [cloud[:CLOSE_TOKENS] for cloud in clouds]
+    fixed = np.linalg.svd(np.concatenate([clouds[-1] for clouds in found.values()]), full_matrices=False)[2][:3]
+    turning = [dominant(layer) for layer in layers]
+    frames = {"tokens": [fixed] * len(norms), "heads": [*turning, turning[-1]]}
+    return tuple(
+        Scene(
+            words=tuple(map(str, tokenizer.convert_ids_to_tokens(list(few.ids[number][:CLOSE_TOKENS])))),
+            places={
+                name: np.stack([_seen(cloud, frame) for cloud, frame in zip(clouds, own, strict=True)])
+                for name, own in frames.items()
+            },
+            clusters=np.stack([connected_components(x @ x.T > np.cos(SAME), directed=False)[1] for x in clouds]),
+        )
+        for number, clouds in sorted(found.items())
+    )
+
+
+def dominant(layer: FoldedLayer) -> Float[np.ndarray, "3 d"]:
+    """Orthonormal directions of the eigenvalues of Σ_h V_h B_hᵀ with the largest real parts."""
+    A = sum(head.beta * head.matrices.A for head in layer.heads())
+    values, vectors = np.linalg.eig(np.asarray(A))
+    order = np.argsort(-values.real, kind="stable")[:3]
+    basis = np.concatenate([vectors[:, order].real, vectors[:, order].imag], axis=1)
+    # The dominant direction first; a complex pair gives its plane twice, and what is left over of it is dropped.
+    found = np.zeros((0, len(basis)))
+    for vector in basis[:, [0, 3, 1, 4, 2, 5]].T:
+        rest = vector - found.T @ (found @ vector)
+        if len(found) < 3 and np.linalg.norm(rest) > 1e-6:
+            found = np.vstack([found, rest / np.linalg.norm(rest)])
+    return _filled(found)
+
+
+def _filled(directions: np.ndarray) -> np.ndarray:
+    """Three rows: zeros for directions that are not there (d < 3)."""
+    return np.vstack([directions, np.zeros((3 - len(directions), directions.shape[1]))])
+
+
+def _seen(cloud: np.ndarray, frame: np.ndarray) -> np.ndarray:
+    return cloud @ _filled(frame).T

@@ -1,0 +1,50 @@
+"""frostline explore: a local page to play with."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frostline.cli import options
+
+
+def explore(
+    folder: Annotated[
+        Path | None, typer.Argument(help="An audit (made with --keep-texts) or a run directory to look at.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8420,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Play with tokens on the sphere in a browser: move a slider, watch them freeze.
+
+    The page is for this machine only. With a folder it opens what frostline audit or frostline simulate wrote there.
+
+    Example: frostline explore
+    """
+    from frostline.encoders.loading import need
+
+    need("fastapi", extra="explore")
+    need("uvicorn", extra="explore")
+    import webbrowser
+
+    from frostline.exploring.app import Explorer, make_app
+    from frostline.exploring.opening import open_folder
+    from frostline.web.limits import Limits
+    from frostline.web.running import hosts_of, listen, make_server, url_of
+
+    opened = None if folder is None else open_folder(folder)
+    with listen("127.0.0.1", port) as bound:
+        explorer, url = Explorer(opened), url_of(bound)
+        if json:
+            options.print_json({"url": url})
+        elif not quiet:
+            options.say(f"Open {url} in a browser. Ctrl-C ends it.", hang=0)
+        bound.listen()
+        if browser:
+            webbrowser.open(url)
+        try:
+            make_server(make_app(explorer, hosts=hosts_of(bound)), Limits(), explorer.stop).run([bound])
+        finally:
+            explorer.close()

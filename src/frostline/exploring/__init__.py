@@ -1,0 +1,1 @@
+"""frostline explore: a local page to play with."""

@@ -1,0 +1,190 @@
+"""The explorer's HTTP side: the page, predictions, runs as streams of frames, exports."""
+
+import asyncio
+import io
+import tempfile
+import zipfile
+from collections.abc import AsyncIterator, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp
+
+from frostline import __version__
+from frostline import spec as specs
+from frostline.errors import FrostlineError
+from frostline.exploring import setting
+from frostline.exploring.messages import pack
+from frostline.exploring.opening import Opened
+from frostline.exploring.presets import PRESETS
+from frostline.exploring.showing import show
+from frostline.predicting import predict
+from frostline.recording import record
+from frostline.store import plain
+from frostline.web.guards import Guard
+from frostline.web.limits import Limits
+
+MOST_STREAMS = 16
+T = TypeVar("T")
+
+
+class Explorer:
+    """What the page's server holds: one thread that computes frames, a step of every open page in turn, and one for
+    predictions and exports. ``running`` counts the streams that are not over."""
+
+    def __init__(self, opened: Opened | None = None):
+        self.opened = opened
+        self.running = 0
+        self.stopping = False
+        self._frames = ThreadPoolExecutor(1, thread_name_prefix="frames")
+        self._others = ThreadPoolExecutor(1, thread_name_prefix="predictions")
+
+    def stop(self) -> None:
+        self.stopping = True
+
+    def close(self) -> None:
+        self._frames.shutdown(cancel_futures=True)
+        self._others.shutdown(cancel_futures=True)
+
+    async def aside(self, work: Callable[..., T], *given: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._others, work, *given)
+
+    async def stream(self, spec: specs.Spec) -> AsyncIterator[bytes]:
+        """The run's messages. A page that goes away ends it after the layer under way: nobody asks for the next."""
+        messages = show(spec)
+        loop = asyncio.get_running_loop()
+        self.running += 1
+        try:
+            while not self.stopping:
+                message = await loop.run_in_executor(self._frames, _next, messages)
+                if message is None:
+                    return
+                yield message
+        finally:
+            self.running -= 1
+            # In the same thread, behind the step under way.
+            if not self.stopping:
+                self._frames.submit(messages.close)  # type: ignore[attr-defined]
+
+
+def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
+    app = FastAPI(title="frostline explore", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    _pages(app, explorer)
+    _runs(app, explorer)
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refuse(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, StarletteHTTPException)
+        return JSONResponse({"error": str(error.detail)}, error.status_code)
+
+    @app.exception_handler(FrostlineError)
+    async def explain(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": _sentence(error)}, 422)
+
+    return Guard(app, Limits(connections=64), hosts=hosts, open=("/", "/run", "/theory", "/run.zip"))
+
+
+def _pages(app: FastAPI, explorer: Explorer) -> None:
+    here = files("frostline.exploring")
+    style = (files("frostline.report") / "page.css").read_text() + (here / "explore.css").read_text()
+    texts = {"/explore.js": "text/javascript", "/picture.js": "text/javascript"}
+    page = (here / "explore.html").read_text()
+    about = {
+        "version": __version__,
+        "defaults": setting.DEFAULTS,
+        "presets": [asdict(one) for one in PRESETS],
+        "opened": None if explorer.opened is None else explorer.opened.about,
+    }
+
+    @app.get("/")
+    async def whole() -> HTMLResponse:
+        return HTMLResponse(page)
+
+    @app.get("/explore.css")
+    async def styles() -> Response:
+        return Response(style, media_type="text/css")
+
+    def serve_text(path: str, kind: str) -> None:
+        body = (here / path[1:]).read_text()
+
+        @app.get(path)
+        async def script() -> Response:
+            return Response(body, media_type=kind)
+
+    for path, kind in texts.items():
+        serve_text(path, kind)
+
+    @app.get("/about")
+    async def told() -> JSONResponse:
+        return JSONResponse(about)
+
+    @app.get("/healthz")
+    async def health() -> dict[str, int | bool]:
+        return {"alive": True, "running": explorer.running}
+
+    @app.get("/opened")
+    async def clouds() -> Response:
+        if explorer.opened is None:
+            raise HTTPException(404, "nothing was opened; start with: frostline explore FOLDER")
+        return Response(explorer.opened.messages, media_type="application/octet-stream")
+
+
+def _runs(app: FastAPI, explorer: Explorer) -> None:
+    def asked(request: Request) -> specs.Spec:
+        return setting.to_spec(setting.read(request.url.query))
+
+    @app.get("/theory")
+    async def theory(request: Request) -> JSONResponse:
+        spec = asked(request)
+        return JSONResponse(plain(await explorer.aside(predict, spec)))
+
+    @app.get("/run")
+    async def run(request: Request) -> Response:
+        if explorer.running >= MOST_STREAMS:
+            raise HTTPException(503, f"{MOST_STREAMS} runs are under way in other tabs; close some.")
+        return StreamingResponse(explorer.stream(asked(request)), media_type="application/octet-stream")
+
+    @app.get("/spec.toml")
+    async def spec(request: Request) -> Response:
+        table = specs.to_table(asked(request))
+        return _attached(tomli_w.dumps(table).encode(), "run.toml", "application/toml")
+
+    @app.get("/run.zip")
+    async def folder(request: Request) -> Response:
+        return _attached(await explorer.aside(zipped, asked(request)), "run.zip", "application/zip")
+
+
+def zipped(spec: specs.Spec) -> bytes:
+    """The run directory that ``frostline simulate`` would write."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = record(spec, out=Path(place) / "run").folder
+        written = io.BytesIO()
+        with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    archive.write(path, Path("run") / path.relative_to(folder))
+        return written.getvalue()
+
+
+def _attached(body: bytes, name: str, kind: str) -> Response:
+    return Response(body, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def _next(messages: Any) -> bytes | None:
+    """The next message; an error in words is one, too."""
+    try:
+        return next(messages, None)
+    except FrostlineError as error:
+        return pack("error", {"says": _sentence(error)})
+
+
+def _sentence(error: Exception) -> str:
+    said = str(error)
+    return said[:1].upper() + said[1:]

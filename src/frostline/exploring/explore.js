@@ -1,0 +1,553 @@
+"use strict";
+// The setting is the address; a run is a stream of frames, kept here and played; predictions come beside it.
+const at = id => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const SHOWN_PER_SECOND = 30, WAIT = 180;
+let defaults = {}, setting = {}, run = null, view = null, playing = true, timer = 0, presets = [];
+
+function put(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+function mark(name, attributes, text) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+const few = (x, digits = 3) => x === null || x === undefined ? "–" : Number(x.toPrecision(digits)).toString();
+const many = x => x.toLocaleString("en");
+
+// ---- The setting: address, form -------------------------------------------------------------------------------------
+
+function fromAddress() {
+  return { ...defaults, ...Object.fromEntries(new URLSearchParams(location.search)) };
+}
+function query() {
+  const asked = new URLSearchParams();
+  for (const [key, value] of Object.entries(setting)) if (value !== defaults[key]) asked.set(key, value);
+  return asked.toString().replaceAll("%2C", ",").replaceAll("%3B", ";");
+}
+function remember() {
+  const asked = query(), look = view ? place() : "";
+  history.replaceState(null, "", `${location.pathname}${asked ? `?${asked}` : ""}${look ? `#${look}` : ""}`);
+  at("link").href = location.href;
+  at("spec").href = `spec.toml?${asked}`;
+  at("zip").href = `run.zip?${asked}`;
+}
+function place() {
+  // What the picture looks like beyond its setting: the layer where it was paused, and how the sphere is turned.
+  const look = new URLSearchParams();
+  if (new URLSearchParams(location.hash.slice(1)).has("flat")) look.set("flat", "1");
+  if (run && !playing) look.set("at", run.shown);
+  if (view.zoom !== 1) look.set("zoom", view.zoom.toFixed(3));
+  if (view.moved) look.set("turn", Array.from(view.matrix, x => x.toFixed(4)).join(","));
+  return look.toString().replaceAll("%2C", ",");
+}
+
+function fillMatrix(box) {
+  const name = box.dataset.matrix, d = Number(setting.d), typed = setting[name].includes(";");
+  const rest = [box.querySelector("legend")];
+  const toggle = put("button", typed ? "use sliders" : "type it", { type: "button", class: "small" });
+  toggle.addEventListener("click", () => {
+    change(typed ? { [name]: defaults[name], [`${name}turn`]: "0,0,0" } : { [name]: rowsOf(name).map(row => row.join(",")).join(";") });
+  });
+  rest.push(toggle);
+  if (typed) {
+    const area = put("textarea", undefined, { rows: d, "aria-label": `${name}, row by row`, spellcheck: "false" });
+    area.value = setting[name].split(";").map(row => row.split(",").join("  ")).join("\n");
+    area.addEventListener("input", () => {
+      const rows = area.value.trim().split(/\n|;/).map(row => row.trim().split(/[\s,]+/).join(","));
+      change({ [name]: rows.join(";") + (rows.length === 1 ? ";" : "") }, box);
+    });
+    rest.push(area);
+  } else {
+    const values = setting[name].split(","), turn = setting[`${name}turn`].split(",");
+    const slider = (label, list, k, key, low, high, step) => {
+      const line = put("label", label), pair = put("span", undefined, { class: "pair" });
+      const range = put("input", undefined, { type: "range", min: low, max: high, step, "aria-label": `${name}: ${label}` });
+      const box = put("input", undefined, { inputmode: "decimal", size: 6, "aria-label": `${name}: ${label}, as a number` });
+      range.value = list[k]; box.value = list[k];
+      const tell = (from, to) => from.addEventListener("input", () => { to.value = from.value; list[k] = from.value.trim(); change({ [key]: list.join(",") }, line.closest("fieldset")); });
+      tell(range, box); tell(box, range);
+      pair.append(range, box); line.append(pair);
+      return line;
+    };
+    for (let k = 0; k < d; k++) rest.push(slider(`value ${k + 1}`, values, k, name, -2, 2, 0.01));
+    rest.push(slider("angle °", turn, 0, `${name}turn`, -90, 90, 1));
+    if (d === 3) rest.push(slider("tilt °", turn, 1, `${name}turn`, -90, 90, 1));
+    rest.push(slider("twist °", turn, 2, `${name}turn`, -180, 180, 1));
+  }
+  box.replaceChildren(...rest);
+}
+
+function rowsOf(name) {
+  // As the server makes them: R(angle + twist, tilt)·diag(values)·R(angle, tilt)ᵀ.
+  const d = Number(setting.d), values = setting[name].split(",").map(Number);
+  const [angle, tilt, twist] = setting[`${name}turn`].split(",").map(x => Number(x) * Math.PI / 180);
+  const rotation = (a, b) => {
+    const [c, s, u, v] = [Math.cos(a), Math.sin(a), Math.cos(b), Math.sin(b)];
+    return d === 2 ? [[c, -s], [s, c]] : [[c * u, -s, -c * v], [s * u, c, -s * v], [v, 0, u]];
+  };
+  const left = rotation(angle + twist, tilt), right = rotation(angle, tilt);
+  return left.map(row => right.map(other => {
+    const sum = row.reduce((total, x, k) => total + x * values[k] * other[k], 0);
+    return Number(sum.toFixed(6)) || 0;
+  }));
+}
+
+function fillForm(but) {
+  for (const input of at("setting").querySelectorAll("[name]")) {
+    if (input === document.activeElement) continue;
+    if (input.type === "checkbox") input.checked = setting[input.name] === "1"; else input.value = setting[input.name];
+  }
+  for (const range of at("setting").querySelectorAll("[data-log]")) {
+    if (range !== document.activeElement) range.value = Math.log10(Number(setting[range.dataset.log]) || 1);
+  }
+  for (const box of at("setting").querySelectorAll(".matrix")) if (box !== but) fillMatrix(box);
+  for (const line of at("setting").querySelectorAll("[data-for]")) line.hidden = !line.dataset.for.split(" ").includes(setting.tokens);
+  at("setting").querySelector("[data-step]").hidden = setting.stepper === "adaptive";
+  const known = presets.find(one => new URLSearchParams(one.setting).toString() === new URLSearchParams(query()).toString());
+  at("presets").value = known ? known.name : "";
+  at("watch").textContent = known ? known.watch : "";
+  remember();
+}
+
+function change(what, but) {
+  Object.assign(setting, what);
+  fillForm(but);
+  clearTimeout(timer);
+  timer = setTimeout(start, WAIT);
+}
+
+// ---- A run: its stream, its frames ----------------------------------------------------------------------------------
+
+function trouble(says) {
+  at("trouble").hidden = !says;
+  at("trouble").textContent = says ?? "";
+}
+
+async function* messages(answer) {
+  const reader = answer.body.getReader();
+  let held = new Uint8Array(0);
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    if (held.length) {
+      const joined = new Uint8Array(held.length + value.length);
+      joined.set(held); joined.set(value, held.length); held = joined;
+    } else held = value;
+    for (let from = 0; ;) {
+      if (held.length - from < 8) { held = held.subarray(from); break; }
+      const sizes = new DataView(held.buffer, held.byteOffset + from, 8);
+      const header = sizes.getUint32(0, true), block = sizes.getUint32(4, true);
+      if (held.length - from < 8 + header + block) { held = held.subarray(from); break; }
+      const facts = JSON.parse(new TextDecoder().decode(held.subarray(from + 8, from + 8 + header)));
+      // A copy: typed arrays begin at whole words, and the stream's buffer can go.
+      let inside = from + 8 + header;
+      const arrays = facts.arrays.map(({ dtype, shape }) => {
+        const kind = { int16: Int16Array, float32: Float32Array }[dtype], count = shape.reduce((a, b) => a * b, 1);
+        const own = held.slice(inside, inside + count * kind.BYTES_PER_ELEMENT);
+        inside += own.length;
+        return new kind(own.buffer);
+      });
+      from += 8 + header + block;
+      yield [facts, arrays];
+    }
+  }
+}
+
+async function reach(path, options) {
+  let answer;
+  try { answer = await fetch(path, options); } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer. Is frostline explore still running? Start it again and reload this page.");
+  }
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? `The server answered ${answer.status}.`);
+  return answer;
+}
+
+function begin(opening, start, goals) {
+  const d = opening.dimension;
+  const places = distinct(goals, d, 400);
+  Object.assign(run, { opening, d, goals, places, colours: coloursOf(goals, start, d), frames: [], shown: 0, ready: true });
+  view.setDimension(d);
+  at("scrub").max = opening.times.length - 1;
+  const each = Math.round(opening.tokens / opening.drawn);
+  const few = places.length / d <= 12;
+  at("legend").textContent = [
+    places.length ? `${few ? "Rings" : "Small dark dots"}: the predicted limit. Colour: where a token is sent${opening.without_limit ? ` (grey: nowhere, ${many(opening.without_limit)} of them)` : ""}.` : "No limit to show. Colour: where a token began.",
+    places.length / d === 2 ? "%: tokens within 0.3 rad." : "", d === 3 ? "Tokens on the far side are pale; drag to turn." : "", each > 1 ? `One token in ${each} is drawn.` : "",
+    view.renderer.name === "WebGL" ? "" : "Drawn without WebGL."].filter(Boolean).join(" ");
+  at("kind").textContent = opening.exact ? "It is exact: the limit is two points." : opening.no_distance ? opening.no_distance
+    : "The line pairs each token with its own limit: an upper bound. Bars: the bracket that optimal transport guarantees.";
+  words({ Limit: opening.limit ? opening.limit.meaning : "A stack of layers has no single limit.",
+    "Bound (eq. 11)": opening.bound.none_because ?? opening.bound.says });
+}
+
+async function start() {
+  run?.stop.abort();
+  const own = run = { stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0, since: performance.now() };
+  trouble(null);
+  at("words").replaceChildren();
+  const asked = query(), look = new URLSearchParams(location.hash.slice(1));
+  reach(`theory?${asked}`, { signal: own.stop.signal }).then(answer => answer.json()).then(told => own === run && theory(told)).catch(() => {});
+  try {
+    await play(await reach(`run?${asked}`, { signal: own.stop.signal }), own, look);
+  } catch (error) {
+    if (error.name !== "AbortError" && own === run) lost(error);
+  }
+}
+
+function lost(error) {
+  trouble(error instanceof TypeError ? "The server has gone away. Start frostline explore again and reload this page." : error.message);
+  if (!run.ready) { view.draw(); at("chart").replaceChildren(); at("where").textContent = ""; at("legend").textContent = ""; at("kind").textContent = ""; }
+}
+
+async function play(answer, own, look = new URLSearchParams()) {
+  let ended = false;
+  for await (const [facts, arrays] of messages(answer)) {
+    if (own !== run) return;
+    if (facts.kind === "error") throw new Error(facts.says);
+    if (facts.kind === "opening") begin(facts, ...arrays);
+    if (facts.kind === "frame") {
+      own.frames.push({ ...facts, positions: arrays[0] });
+      own.speed = facts.per_second;
+      if (look.has("at") && own.frames.length - 1 === Number(look.get("at"))) { pause(true); go(own.frames.length - 1); }
+    }
+    if (facts.kind === "phases") { own.phases = facts; words({ Phases: facts.meaning }); }
+    if (facts.kind === "bracket") own.brackets.push(facts);
+    if (facts.kind === "end") { ended = true; own.ended = facts.says; words({ "How it ended": facts.says }); }
+    own.changed = true;
+  }
+  if (!ended && own === run) throw new Error("The stream ended early: the server was stopped. Start frostline explore again and reload this page.");
+}
+
+function theory(told) {
+  const layer = told.layers[0], terminal = layer.terminal;
+  words({ Regime: told.regime.meaning, Rates: layer.rates.none_because ?? layer.rates.meaning,
+    "Terminal phase": terminal.none_because ?? terminal.meaning + (terminal.hand_over === null ? "" : ` Hand-over (eq. 13, leading order) at about t = ${few(terminal.hand_over)}.`) });
+}
+
+const ORDER = ["Regime", "Limit", "Phases", "Terminal phase", "Rates", "Bound (eq. 11)", "How it ended"];
+function words(said) {
+  for (const [name, text] of Object.entries(said)) {
+    let row = [...at("words").children].find(one => one.dataset.name === name);
+    if (!row) {
+      row = put("div"); row.dataset.name = name;
+      row.append(put("dt", name), put("dd"));
+      const after = [...at("words").children].find(one => ORDER.indexOf(one.dataset.name) > ORDER.indexOf(name));
+      at("words").insertBefore(row, after ?? null);
+    }
+    row.lastChild.replaceChildren(...text.split("\n").map(line => put("p", line)));
+  }
+}
+
+// ---- The picture ----------------------------------------------------------------------------------------------------
+
+function paint(view, over) {
+  if (!run?.ready || !run.frames.length) return;
+  const frame = run.frames[run.shown], n = frame.positions.length / run.d;
+  const size = Math.min(9, Math.max(2.5, 260 / Math.sqrt(n)));
+  const rings = run.places.length / run.d <= 12;
+  if (!rings) view.renderer.points(view, run.places, run.d, dark(run.places.length / run.d), 3);
+  view.renderer.points(view, frame.positions, run.d, run.colours, size);
+  if (rings) for (let k = 0; k < run.places.length / run.d; k++) view.ring(over, run.places, run.d, k, 11, css("--ink"));
+  if (run.places.length / run.d <= 2) shares(view, over, frame);
+  run.drawn++;
+}
+function shares(view, over, frame) {
+  // A tight cluster is one dot, whatever its mass: say how much of the tokens is within 0.3 rad.
+  const n = frame.positions.length / run.d, ratio = window.devicePixelRatio || 1;
+  over.font = `${13 * ratio}px system-ui, sans-serif`; over.fillStyle = css("--ink"); over.textAlign = "center";
+  for (let k = 0; k < run.places.length / run.d; k++) {
+    let near = 0;
+    for (let j = 0; j < n; j++) {
+      let dot = 0;
+      for (let c = 0; c < run.d; c++) dot += frame.positions[run.d * j + c] * run.places[run.d * k + c];
+      if (dot >= FINEST * Math.cos(0.3)) near++;
+    }
+    const [x, y] = view.onScreen(run.places, run.d, k);
+    over.fillText(`${Math.round(100 * near / n)} %`, x, y - 17 * ratio);
+  }
+}
+function dark(count) {
+  const ink = matchMedia("(prefers-color-scheme: dark)").matches ? 235 : 20;
+  return Uint8Array.from({ length: 4 * count }, (_, k) => k % 4 === 3 ? 200 : ink);
+}
+
+const LEFT = 62, RIGHT = 608, TOP = 14, BOTTOM = 282;
+function axes() {
+  const last = run.opening.times.at(-1), seen = run.frames.map(frame => frame.w).filter(w => w > 0);
+  const low = Math.min(0.5, ...seen, ...run.brackets.map(one => one.lower).filter(w => w > 0));
+  const least = Math.max(-9, Math.floor(Math.log10(Math.max(low, 1e-9)))), most = Math.log10(2.6);
+  return { x: t => LEFT + (RIGHT - LEFT) * t / last, y: w => TOP + (BOTTOM - TOP) * Math.min(1.02, Math.max(-0.02, (most - Math.log10(Math.max(w, 1e-12))) / (most - least))), last, least };
+}
+function chart() {
+  const { opening, frames } = run, { x, y, last, least } = axes(), made = [];
+  const [ink, soft, faint, cold] = ["--ink", "--soft", "--faint", "--cold"].map(css);
+  const shade = { concentration: css("--cold"), plateau: css("--good"), terminal: css("--warm") };
+  const text = (where, words) => mark("text", { fill: soft, "font-size": 13, "font-family": "system-ui, sans-serif", ...where }, words);
+  for (const [name, colour] of Object.entries(shade)) {
+    const phase = run.phases?.[name];
+    if (!phase?.seen) continue;
+    const [a, b] = [x(phase.begin), x(Math.min(phase.end, last))];
+    made.push(mark("rect", { x: a, y: TOP, width: Math.max(0, b - a), height: BOTTOM - TOP, fill: colour, "fill-opacity": 0.14 }));
+    if (b - a > 60) made.push(text({ x: (a + b) / 2, y: BOTTOM - 6, "text-anchor": "middle" }, name));
+  }
+  for (let power = least; power <= 0; power++) {
+    const h = y(10 ** power);
+    made.push(mark("line", { x1: LEFT, x2: RIGHT, y1: h, y2: h, stroke: faint, "stroke-width": 0.6 }),
+      text({ x: LEFT - 7, y: h + 4, "text-anchor": "end" }, power === 0 ? "1" : power >= -3 ? String(10 ** power) : `1e${power}`));
+  }
+  for (let k = 0; k <= 4; k++) made.push(text({ x: x(last * k / 4), y: BOTTOM + 18, "text-anchor": k === 4 ? "end" : "middle" }, few(last * k / 4)));
+  made.push(text({ x: (LEFT + RIGHT) / 2, y: BOTTOM + 38, "text-anchor": "middle" }, "time t (layers × step)"),
+    mark("text", { transform: `translate(16 ${(TOP + BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", fill: soft, "font-size": 13, "font-family": "system-ui, sans-serif" }, "W to the limit"));
+  const line = (points, attributes) => points.length && made.push(mark("path", { d: `M${points.map(p => p.map(v => v.toFixed(1)).join(" ")).join("L")}`, fill: "none", ...attributes }));
+  if (opening.bound.values) line(opening.times.map((t, k) => [x(t), y(opening.bound.values[k] ?? 1e9)]), { stroke: "#8a3ffc", "stroke-width": 1.6, "stroke-dasharray": "2 4" });
+  line(frames.filter(f => f.w !== undefined).map(f => [x(f.t), y(f.w)]), { stroke: cold, "stroke-width": 2.4, class: "measured" });
+  for (const one of run.brackets) made.push(mark("line", { class: "bracket", x1: x(one.t), x2: x(one.t), y1: y(Math.max(one.lower, 1e-9)), y2: y(one.upper), stroke: ink, "stroke-width": 3 }),
+    mark("line", { x1: x(one.t) - 5, x2: x(one.t) + 5, y1: y(one.upper), y2: y(one.upper), stroke: ink, "stroke-width": 1.5 }),
+    mark("line", { x1: x(one.t) - 5, x2: x(one.t) + 5, y1: y(Math.max(one.lower, 1e-9)), y2: y(Math.max(one.lower, 1e-9)), stroke: ink, "stroke-width": 1.5 }));
+  if (opening.no_distance) made.push(text({ x: (LEFT + RIGHT) / 2, y: (TOP + BOTTOM) / 2, "text-anchor": "middle" }, "no distance: there is no limit to measure it to"));
+  made.push(mark("line", { id: "now", x1: 0, x2: 0, y1: TOP, y2: BOTTOM, stroke: css("--warm"), "stroke-width": 1.5 }));
+  at("chart").replaceChildren(...made);
+  cursor();
+}
+function cursor() {
+  const now = at("chart").querySelector("#now"), frame = run.frames[run.shown];
+  if (!now || !frame) return;
+  const place = axesX(frame.t);
+  now.setAttribute("x1", place); now.setAttribute("x2", place);
+  at("scrub").value = run.shown;
+  const parts = [`layer ${run.shown} of ${run.opening.times.length - 1}`, `t = ${few(frame.t, 4)}`];
+  if (frame.w !== undefined) parts.push(`W ${run.opening.exact ? "=" : "≤"} ${few(frame.w)}`);
+  if (frame.off_cluster) parts.push(`${many(frame.off_cluster)} tokens off-cluster`);
+  at("where").textContent = parts.join(" · ");
+}
+const axesX = t => LEFT + (RIGHT - LEFT) * t / run.opening.times.at(-1);
+
+function go(number) {
+  if (!run?.frames.length) return;
+  run.shown = Math.min(run.frames.length - 1, Math.max(0, number));
+  cursor(); view.draw();
+}
+function pause(still) {
+  playing = !still;
+  at("toggle").textContent = playing ? "Pause" : "Play";
+}
+
+let last = 0, rebuilt = 0;
+function tick(now) {
+  requestAnimationFrame(tick);
+  if (!run?.ready) return;
+  const count = run.frames.length;
+  if (playing && run.shown < count - 1 && now - last >= 1000 / SHOWN_PER_SECOND - 2) { last = now; run.shown++; cursor(); view.draw(); }
+  else if (count === 1 && !run.first) { run.first = true; view.draw(); }
+  if (run.changed && now - rebuilt > 200) {
+    rebuilt = now; run.changed = false; chart();
+    const whole = run.opening.times.length;
+    at("speed").textContent = run.ended || count === whole ? (run.ended ? "" : "measuring …") : run.speed ? `computing ${few(run.speed, 2)} layers a second, ${count} of ${whole}` : "computing …";
+  }
+}
+
+// ---- Take it with you -----------------------------------------------------------------------------------------------
+
+function picture() {
+  const side = 600, paper = css("--paper"), frame = run.frames[run.shown], kept = { matrix: view.matrix, zoom: view.zoom };
+  const frozen = { canvas: { width: side, height: side }, ...kept, turned: view.turned, matrix: view.matrix };
+  const spot = (positions, k) => View.prototype.onScreen.call(Object.assign(Object.create(View.prototype), frozen), positions, run.d, k);
+  const n = frame.positions.length / run.d, r = Math.min(4.5, Math.max(1, 110 / Math.sqrt(n))), dots = [[], []];
+  for (let k = 0; k < n; k++) {
+    const [x, y, z] = spot(frame.positions, k), c = run.colours, back = run.d === 3 && z < 0;
+    dots[back ? 0 : 1].push(`<circle cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${r.toFixed(1)}" fill="rgb(${c[4 * k]},${c[4 * k + 1]},${c[4 * k + 2]})"/>`);
+  }
+  const rings = [];
+  for (let k = 0; k < run.places.length / run.d; k++) {
+    const [x, y] = spot(run.places, k);
+    rings.push(run.places.length / run.d <= 12 ? `<circle cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="11" fill="none" stroke="${css("--ink")}" stroke-width="2"/>` : `<circle cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="1" fill="${css("--ink")}"/>`);
+  }
+  const label = document.createElement("i"); label.textContent = `${at("where").textContent} · ${many(run.opening.tokens)} tokens, β = ${setting.beta ?? "?"}`;
+  return `<svg xmlns="${SVG}" width="1240" height="640" viewBox="0 0 1240 640"><rect width="1240" height="640" fill="${paper}"/>` +
+    `<circle cx="300" cy="300" r="${0.45 * view.zoom * side}" fill="none" stroke="${css("--faint")}"/><g opacity="0.25">${dots[0].join("")}</g><g opacity="0.85">${dots[1].join("")}</g>${rings.join("")}` +
+    `<text x="300" y="625" text-anchor="middle" font-family="system-ui, sans-serif" font-size="15" fill="${css("--ink")}">${label.innerHTML}</text>` +
+    `<svg x="620" y="130" width="620" height="330" viewBox="0 0 620 330">${at("chart").innerHTML}</svg></svg>`;
+}
+function hand(blob, name) {
+  const link = put("a", undefined, { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+async function toPng(text) {
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+  await image.decode();
+  const canvas = put("canvas"); canvas.width = 2480; canvas.height = 1280;
+  canvas.getContext("2d").drawImage(image, 0, 0, 2480, 1280);
+  return new Promise(done => canvas.toBlob(done, "image/png"));
+}
+async function download(event) {
+  // By fetch, so that a refusal is a sentence here and not a file.
+  event.preventDefault();
+  const link = event.currentTarget;
+  at("exporting").textContent = `Preparing ${link.download} …`;
+  try {
+    hand(await (await reach(link.href)).blob(), link.download);
+    at("exporting").textContent = `${link.download} is in your downloads.`;
+  } catch (error) { at("exporting").textContent = error.message; }
+}
+
+// ---- A saved audit --------------------------------------------------------------------------------------------------
+
+async function audit(about) {
+  at("play").hidden = true; at("audit").hidden = false;
+  document.querySelector(".presets").hidden = true;
+  document.title = `${about.model} · frostline explore`;
+  at("watch").textContent = `Tokens of ${about.model} through its layers.`;
+  at("sentence").textContent = about.sentence;
+  const scenes = [];
+  for await (const [facts, arrays] of messages(await reach("opened"))) {
+    scenes.push({ ...facts, places: Object.fromEntries(facts.frames.map((name, k) => [name, arrays[k]])) });
+  }
+  at("texts").append(...about.texts.map((text, k) => put("option", `${k + 1}: ${text}`, { value: k })));
+  at("frame").append(...Object.keys(about.frames).map(name => put("option", name === "tokens" ? "of the tokens" : "of the layer's heads", { value: name })));
+  let hot = -1, spots = null;
+  const scene = () => scenes[Number(at("texts").value)];
+  const colours = (depth) => {
+    const { words, clusters } = scene(), found = new Uint8Array(4 * words.length), kinds = [...new Set(words)];
+    words.forEach((word, k) => {
+      const turn = at("colour").value === "token" ? kinds.indexOf(word) / kinds.length : clusters[depth][k] * 0.381966;
+      found.set([...hue(turn), k === hot ? 255 : 215], 4 * k);
+    });
+    return found;
+  };
+  const depth = () => Number(at("layer").value);
+  const cloud = new View(at("cloud"), (view, over) => {
+    const n = scene().words.length;
+    spots = scene().places[at("frame").value].subarray(3 * n * depth(), 3 * n * (depth() + 1));
+    // The cloud may be small: zoom is up to the reader, depth is not dimmed, for tokens lie inside the ball.
+    view.renderer.points(view, spots, 3, colours(depth()), 11);
+    if (hot >= 0) view.ring(over, spots, 3, hot, 11, css("--ink"));
+  });
+  const light = number => {
+    hot = number;
+    [...at("text").children].forEach((word, k) => word.classList.toggle("hot", k === hot));
+    cloud.draw();
+  };
+  const show = () => {
+    const { words, clusters } = scene(), now = colours(depth()), count = new Set(clusters[depth()]).size;
+    [...at("text").children].forEach((word, k) => { word.style.setProperty("--own", `rgb(${now[4 * k]},${now[4 * k + 1]},${now[4 * k + 2]})`); });
+    at("layername").textContent = depth() === 0 ? "before the first layer" : `after layer ${depth()} of ${clusters.length - 1}`;
+    at("seen").textContent = `${words.length} tokens in ${count === 1 ? "one cluster" : `${count} clusters`} (linked by angles below 0.3 rad). Directions: ${about.frames[at("frame").value]}. ` +
+      (about.frost !== null ? `The audit sees the cloud frozen from layer ${about.frost} on.` : "");
+    cloud.draw();
+  };
+  const open = () => {
+    at("text").replaceChildren(...scene().words.map((word, k) => {
+      const own = put("span", word.replace(/^##|^▁|^Ġ/, ""), { tabindex: "0" });
+      if (!word.startsWith("##")) own.classList.add("begins");
+      own.addEventListener("pointerenter", () => light(k)); own.addEventListener("focus", () => light(k));
+      own.addEventListener("pointerleave", () => light(-1));
+      return own;
+    }));
+    at("layer").max = scene().clusters.length - 1;
+    hot = -1; show();
+  };
+  cloud.hover = event => {
+    const box = cloud.canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
+    let best = -1, nearest = (16 * ratio) ** 2;
+    for (let k = 0; k < scene().words.length; k++) {
+      const [x, y] = cloud.onScreen(spots, 3, k), far = (x - (event.clientX - box.left) * ratio) ** 2 + (y - (event.clientY - box.top) * ratio) ** 2;
+      if (far < nearest) { nearest = far; best = k; }
+    }
+    if (best !== hot) light(best);
+  };
+  at("texts").addEventListener("change", open);
+  for (const id of ["layer", "colour", "frame"]) at(id).addEventListener("input", show);
+  window.addEventListener("keydown", event => {
+    if (event.target.matches("input, select")) return;
+    if (event.key === "," || event.key === ".") { at("layer").value = depth() + (event.key === "." ? 1 : -1); show(); }
+  });
+  open();
+}
+
+// ---- Beginning ------------------------------------------------------------------------------------------------------
+
+function listen() {
+  at("setting").addEventListener("submit", event => event.preventDefault());
+  at("setting").addEventListener("input", event => {
+    const input = event.target;
+    if (input.dataset.log) {
+      const value = 10 ** Number(input.value);
+      change({ [input.dataset.log]: input.dataset.log === "n" ? String(Math.round(Number(value.toPrecision(2)))) : String(Number(value.toPrecision(3))) });
+    } else if (input.name) change({ [input.name]: input.type === "checkbox" ? (input.checked ? "1" : "0") : input.value.trim() });
+  });
+  at("presets").addEventListener("change", () => {
+    const chosen = presets.find(one => one.name === at("presets").value);
+    if (!chosen) return;
+    setting = { ...defaults, ...Object.fromEntries(new URLSearchParams(chosen.setting)) };
+    history.replaceState(null, "", location.pathname); view.moved = false;
+    pause(false); fillForm(); start();
+  });
+  at("toggle").addEventListener("click", () => {
+    pause(playing);
+    if (playing && run && run.shown >= run.opening?.times.length - 1) go(0);
+    remember();
+  });
+  at("back").addEventListener("click", () => { pause(true); go(run.shown - 1); remember(); });
+  at("forward").addEventListener("click", () => { pause(true); go(run.shown + 1); remember(); });
+  at("scrub").addEventListener("input", () => { pause(true); go(Number(at("scrub").value)); remember(); });
+  const seek = event => {
+    if (!run?.ready || !(event.buttons & 1)) return;
+    const box = at("chart").getBoundingClientRect(), t = ((event.clientX - box.left) / box.width * 620 - LEFT) / (RIGHT - LEFT);
+    pause(true); go(Math.round(t * (run.opening.times.length - 1))); remember();
+  };
+  at("chart").addEventListener("pointerdown", seek);
+  at("chart").addEventListener("pointermove", seek);
+  window.addEventListener("keydown", event => {
+    if (event.target.matches("input, select, textarea, button, a")) return;
+    const does = { " ": () => at("toggle").click(), ",": () => at("back").click(), ".": () => at("forward").click(), Home: () => { pause(true); go(0); }, End: () => { pause(true); go(Infinity); } }[event.key];
+    if (does) { does(); event.preventDefault(); }
+  });
+  at("globe").addEventListener("pointerup", () => { view.moved = true; remember(); });
+  at("globe").addEventListener("keyup", () => { view.moved = true; remember(); });
+  at("svg").addEventListener("click", () => run?.frames.length && hand(new Blob([picture()], { type: "image/svg+xml" }), "frostline.svg"));
+  at("png").addEventListener("click", async () => run?.frames.length && hand(await toPng(picture()), "frostline.png"));
+  at("spec").addEventListener("click", download);
+  at("zip").addEventListener("click", download);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => run?.ready && chart());
+  window.addEventListener("popstate", () => { setting = fromAddress(); fillForm(); start(); });
+}
+
+async function opened(about) {
+  // A run directory: played, not played with.
+  at("setting").hidden = true; document.querySelector(".presets").hidden = true;
+  at("watch").textContent = `The run in ${about.name}: ${about.sentence}`;
+  run = { stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0 };
+  await play(await reach("opened"), run);
+}
+
+async function main() {
+  let about;
+  try { about = await (await reach("about")).json(); } catch (error) { trouble(error.message); return; }
+  if (about.opened?.what === "audit") { await audit(about.opened); return; }
+  at("audit").remove();
+  defaults = about.defaults; presets = about.presets;
+  at("presets").append(put("option", "something of my own", { value: "" }), ...presets.map(one => put("option", one.title, { value: one.name })));
+  const look = new URLSearchParams(location.hash.slice(1));
+  view = new View(at("globe"), paint);
+  if (look.has("turn")) {
+    const matrix = look.get("turn").split(",").map(Number);
+    if (matrix.length === 9 && matrix.every(Number.isFinite)) { view.matrix = Float64Array.from(matrix); view.moved = true; }
+  }
+  if (look.has("zoom")) view.zoom = Math.min(8, Math.max(0.5, Number(look.get("zoom")) || 1));
+  setting = fromAddress();
+  listen();
+  requestAnimationFrame(tick);
+  if (about.opened) { try { await opened(about.opened); } catch (error) { trouble(error.message); } return; }
+  fillForm();
+  start();
+}
+main();

@@ -1,0 +1,99 @@
+"""A saved audit, or a run directory, opened for the page."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from frostline.auditing.saving import FACTS, SCENES
+from frostline.auditing.scenes import FRAMES
+from frostline.errors import BadParameter, BadRun
+from frostline.exploring.messages import pack
+from frostline.exploring.showing import show_again
+from frostline.store import SUMMARY, load_run
+
+MOST_BYTES = 64 * 2**20
+"""Of a file of scenes."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """``about``: what the page is told at once; ``messages``: the rest."""
+
+    about: dict[str, Any]
+    messages: bytes
+
+
+def open_folder(folder: Path) -> Opened:
+    """An audit with kept texts, or a run of ``frostline simulate`` in d = 2 or 3."""
+    if not folder.is_dir():
+        raise BadParameter(f"{folder} is not a folder; give one that frostline audit or frostline simulate wrote.")
+    if (folder / FACTS).exists():
+        return _audit(folder)
+    if (folder / SUMMARY).exists():
+        return _run(folder)
+    raise BadParameter(f"{folder} holds neither an audit ({FACTS}) nor a run ({SUMMARY}).")
+
+
+def _audit(folder: Path) -> Opened:
+    if not (folder / SCENES).exists():
+        raise BadParameter(
+            f"{folder} is an audit without token clouds to look at; make it again with: "
+            f"frostline audit MODEL --text FILE --keep-texts 8 --out {folder}"
+        )
+    if (folder / SCENES).stat().st_size > MOST_BYTES:
+        raise BadParameter(f"{folder / SCENES} is larger than {MOST_BYTES >> 20} MiB; keep fewer texts.")
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        found = json.loads((folder / SCENES).read_text(encoding="utf-8"))
+        scenes: list[dict[str, Any]] = [
+            {
+                "words": [str(word) for word in scene["words"]],
+                "clusters": np.asarray(scene["clusters"], dtype=np.int64),
+                "places": {name: np.asarray(scene["places"][name], dtype=np.float64) for name in FRAMES},
+            }
+            for scene in found
+        ]
+        frozen = facts.get("frost_line") or {}
+        about = {
+            "what": "audit",
+            "model": "/".join(Path(str(facts["provenance"]["model"])).parts[-2:]),
+            "sentence": str(facts["sentence"]),
+            "frames": FRAMES,
+            "frost": frozen.get("layer"),
+            "texts": [" ".join(scene["words"])[:80] for scene in scenes],
+        }
+        _check(scenes)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadRun(f"{folder} is not a whole audit: {type(error).__name__} in {SCENES} or {FACTS}.") from None
+    blocks = [
+        pack(
+            "scene",
+            {"words": scene["words"], "clusters": scene["clusters"].tolist(), "frames": list(FRAMES)},
+            *(scene["places"][name].astype("<f4") for name in FRAMES),
+        )
+        for scene in scenes
+    ]
+    return Opened(about, b"".join(blocks))
+
+
+def _check(scenes: list[dict[str, Any]]) -> None:
+    for scene in scenes:
+        clouds, n = scene["clusters"].shape
+        shapes = {own.shape for own in scene["places"].values()}
+        if shapes != {(clouds, n, 3)} or n != len(scene["words"]):
+            raise ValueError
+        if not all(np.isfinite(own).all() for own in scene["places"].values()):
+            raise ValueError
+
+
+def _run(folder: Path) -> Opened:
+    run = load_run(folder)
+    d = run.tokens.shape[-1]
+    if d not in (2, 3):
+        raise BadParameter(f"{folder} is a run in d = {d}; the page shows 2 and 3. See its tokens.png instead.")
+    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    about = {"what": "run", "name": folder.name, "sentence": summary["message"]}
+    return Opened(about, b"".join(show_again(run)))

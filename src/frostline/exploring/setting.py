@@ -1,0 +1,181 @@
+"""What the page asks for, as it stands in its address bar, made into a spec: d=3&n=2000&beta=100&B=1,0.5,0.2 …
+
+A matrix is typed in rows (``1,0;0,0.5``), or given by d values and, under its name and "turn", three angles in degrees:
+B = R(angle + twist, tilt)·diag(values)·R(angle, tilt)ᵀ, where R turns the first axis towards the second by the angle
+and towards the third by the tilt. Without a twist it is symmetric, and the values are its eigenvalues. B2 and V2 make
+a second head.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from frostline import spec as specs
+from frostline.errors import BadSpec
+
+FEWEST, MOST = 10, 100_000
+"""Tokens."""
+MOST_LAYERS = 1000
+LONGEST = 10_000.0
+ADAPTIVE_FRAMES = 240
+DEFAULTS = {
+    "d": "3",
+    "n": "2000",
+    "beta": "100",
+    "B": "1,0.5,0.2",
+    "Bturn": "0,0,0",
+    "V": "1,1,1",
+    "Vturn": "0,0,0",
+    "B2": "",
+    "V2": "1,1,1",
+    "tokens": "uniform",
+    "mean": "0.6,0.8,0",
+    "concentration": "2",
+    "antipodal": "0",
+    "stepper": "euler",
+    "step": "0.1",
+    "until": "12",
+    "seed": "0",
+}
+"""Every key of a setting, and what it is where it is left out."""
+DISTRIBUTIONS = ("uniform", "vmf", "caps", "nodes")
+CAP = 0.5
+"""Angle of a cap, in rad."""
+LONGEST_VALUE = 400
+"""Characters."""
+
+
+def read(address: str) -> dict[str, str]:
+    """What an address says; of two keys alike the last counts."""
+    try:
+        return dict(parse_qsl(address, keep_blank_values=True, max_num_fields=64))
+    except ValueError:
+        raise BadSpec(f"the address has more than 64 keys; a setting has {len(DEFAULTS)}.") from None
+
+
+def to_spec(asked: Mapping[str, str]) -> specs.Spec:
+    """The spec of a setting; raises a sentence for whatever cannot be played with."""
+    unknown = sorted(set(asked) - set(DEFAULTS))
+    if unknown:
+        raise BadSpec(f"the setting has the unknown key {unknown[0][:40]!r}; there are: {', '.join(DEFAULTS)}.")
+    long = [key for key, value in asked.items() if len(value) > LONGEST_VALUE]
+    if long:
+        raise BadSpec(f"{long[0]} has {len(asked[long[0]])} characters; {LONGEST_VALUE} are enough.")
+    given = DEFAULTS | dict(asked)
+    d = _whole(given, "d")
+    if d not in (2, 3):
+        raise BadSpec(f"d is {d}; the page shows the circle (2) and the sphere (3). frostline simulate takes any.")
+    n = _whole(given, "n")
+    if not FEWEST <= n <= MOST:
+        raise BadSpec(f"n is {n}; the page takes {FEWEST} to {MOST:,} tokens. frostline simulate takes more.")
+    step, until = _number(given, "step"), _number(given, "until")
+    if not 0 < until <= LONGEST:
+        raise BadSpec(f"until is {until:g}; it lies above 0 and up to {LONGEST:g}.")
+    stepper = given["stepper"]
+    table: dict[str, Any] = {
+        "dimension": d,
+        "tokens": _tokens(given, n, d),
+        "beta": _number(given, "beta"),
+        "stepper": stepper,
+        "until": until,
+        "seed": _whole(given, "seed"),
+    }
+    head = {"B": matrix(given, "B", d), "V": matrix(given, "V", d)}
+    if given["B2"].strip():
+        table["heads"] = [head, {"B": matrix(given, "B2", d), "V": matrix(given, "V2", d)}]
+    else:
+        table |= head
+    if stepper != "adaptive":
+        if not step > 0 or not until / step <= MOST_LAYERS * (1 + 1e-9):
+            raise BadSpec(
+                f"steps of {step:g} up to t = {until:g} are {until / step if step > 0 else np.inf:.4g} layers; the "
+                f"page takes {MOST_LAYERS}. Take a longer step or an earlier end."
+            )
+        table["step"] = step
+    return specs.parse(table, source="the setting")
+
+
+def times_of(spec: specs.Spec) -> np.ndarray:
+    """When a frame is shown: after every layer; evenly where the stepper chooses its own steps."""
+    assert spec.until is not None
+    if spec.step is None:
+        return np.linspace(0.0, spec.until, ADAPTIVE_FRAMES + 1)
+    layers = max(1, int(np.ceil(spec.until / spec.step * (1 - 1e-9))))
+    return np.minimum(np.arange(layers + 1) * spec.step, spec.until)
+
+
+def matrix(given: Mapping[str, str], name: str, d: int) -> list[list[float]]:
+    """The rows that are typed, or those of a spectrum and its angles."""
+    rows = [[_read(part, name) for part in row.split(",")] for row in given[name].split(";")]
+    if len(rows) > 1:
+        if len(rows) != d or {len(row) for row in rows} != {d}:
+            raise BadSpec(
+                f"{name} has {len(rows)} rows of {', '.join(str(len(row)) for row in rows)} entries; "
+                f"d = {d} takes {d} rows of {d}."
+            )
+        return rows
+    values = rows[0]
+    if len(values) < d:
+        raise BadSpec(f"{name} has {len(values)} values; d = {d} takes {d}, or {d} rows.")
+    turn = [_read(part, f"{name}turn") for part in given.get(f"{name}turn", "0,0,0").split(",")]
+    if len(turn) != 3:
+        raise BadSpec(f"{name}turn has {len(turn)} angles; it takes three: angle, tilt, twist.")
+    angle, tilt, twist = np.radians(turn)
+    left, right = rotation(angle + twist, tilt, d), rotation(angle, tilt, d)
+    # Sines and cosines of right angles are zero only to rounding.
+    found = (left * np.array(values[:d])) @ right.T
+    return [[float(f"{value:.12g}") if abs(value) > 1e-15 else 0.0 for value in row] for row in found]
+
+
+def rotation(angle: float, tilt: float, d: int) -> np.ndarray:
+    """Turns the first axis by ``angle`` towards the second, after ``tilt`` towards the third (d = 3)."""
+    found, leaning = np.eye(d), np.eye(d)
+    found[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    if d == 3:
+        leaning[np.ix_([0, 2], [0, 2])] = [[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]]
+    return found @ leaning
+
+
+def _tokens(given: Mapping[str, str], n: int, d: int) -> dict[str, Any]:
+    kind = given["tokens"]
+    if kind not in DISTRIBUTIONS:
+        raise BadSpec(f"tokens is {kind[:40]!r}; there are: {', '.join(DISTRIBUTIONS)}.")
+    found: dict[str, Any] = {"count": n, "distribution": kind}
+    if kind != "uniform":
+        mean = [_read(part, "mean") for part in given["mean"].split(",")][:d]
+        if len(mean) != d or not np.isfinite(mean).all() or not np.linalg.norm(mean) > 0:
+            raise BadSpec(f"mean is {given['mean'][:40]!r}; it takes {d} numbers, not all zero: a direction.")
+        unit = (np.array(mean) / np.linalg.norm(mean)).tolist()
+        if kind == "caps":
+            across = [-unit[1], unit[0], *unit[2:]] if d == 2 or abs(unit[2]) < 0.9 else [unit[2], unit[1], -unit[0]]
+            found |= {"centres": [unit, across], "angle": CAP}
+        else:
+            found |= {"mean": unit, "concentration": _number(given, "concentration")}
+    if given["antipodal"] not in ("0", "1"):
+        raise BadSpec(f"antipodal is {given['antipodal'][:40]!r}; it is 0 or 1.")
+    if given["antipodal"] == "1":
+        found |= {"antipodal": True, "count": n - n % 2}
+    return found
+
+
+def _read(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadSpec(f"{name} holds {text.strip()[:40]!r}, which is not a number.") from None
+
+
+def _number(given: Mapping[str, str], name: str) -> float:
+    found = _read(given[name], name)
+    if not np.isfinite(found):
+        raise BadSpec(f"{name} is {given[name][:40]}; it takes a finite number.")
+    return found
+
+
+def _whole(given: Mapping[str, str], name: str) -> int:
+    try:
+        return int(given[name])
+    except ValueError:
+        raise BadSpec(f"{name} is {given[name][:40]!r}; it takes a whole number.") from None

@@ -1,0 +1,137 @@
+"""One run as the page sees it: where tokens begin and should go, a frame for every layer, phases, brackets, the end."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from frostline import spec as specs
+from frostline.analysis.curves import Measure
+from frostline.analysis.phases import FEWEST_TIMES, phases_of_curve
+from frostline.attention import Attention
+from frostline.dynamics.simulation import STATUSES, Steps, Trajectory
+from frostline.errors import BadParameter, FrostlineError
+from frostline.exploring.messages import coarse, pack
+from frostline.exploring.setting import times_of
+from frostline.recording import Target, phase_facts
+from frostline.theory.bounds import bound
+from frostline.transport.solve import wasserstein
+
+MOST_DRAWN = 20_000
+"""Tokens that are sent to the page; of more, every k-th."""
+PHASES_EVERY = 20
+"""Frames."""
+BRACKETED = 12
+"""Times at which W is measured by optimal transport when the run is over."""
+SECONDS = 1.0
+"""For each of them."""
+
+
+def show(spec: specs.Spec) -> Iterator[bytes]:
+    """Messages of a new run, as they become known; a FrostlineError first if the spec makes no run."""
+    assert spec.until is not None
+    layers = specs.build_heads(spec)
+    initial, weights = specs.build_tokens(spec)
+    times = times_of(spec)
+    x0 = torch.from_numpy(initial)
+    steps = Steps(layers, x0, until=spec.until, weights=weights, stepper=specs.build_stepper(spec), save_at=times)
+    yield from _messages(layers, x0, weights, times, (frame.numpy() for frame in steps.frames()))
+    yield _end(steps.status)
+
+
+def show_again(run: Trajectory) -> Iterator[bytes]:
+    """Messages of a run that is over: what it kept."""
+    layers = [list(layer) for layer in run.layers]
+    x0 = torch.from_numpy(np.asarray(run.initial, dtype=np.float64))
+    yield from _messages(layers, x0, run.weights, run.times, (np.asarray(x, dtype=np.float64) for x in run.tokens))
+    yield _end(run.status)
+
+
+def _messages(
+    layers: list[list[Attention]],
+    x0: torch.Tensor,
+    weights: np.ndarray | None,
+    times: np.ndarray,
+    frames: Iterator[np.ndarray],
+) -> Iterator[bytes]:
+    target, initial = Target.of(layers, x0, weights), x0.numpy()
+    drawn = slice(None, None, -(-len(initial) // MOST_DRAWN))
+    goal = np.full_like(initial, np.nan) if target.tokens is None else target.tokens
+    opening: dict[str, Any] = {
+        "times": times,
+        "tokens": len(initial),
+        "drawn": len(initial[drawn]),
+        "dimension": initial.shape[1],
+        "limit": None if target.limit is None else target.limit.facts(),
+        "no_distance": target.why_none or None,
+        "exact": target.measure is not None and target.measure.method == "two atoms",
+        "without_limit": 0 if target.measure is None else int((~target.measure.defined).sum()),
+        "bound": _bound(layers, times),
+    }
+    yield pack("opening", opening, coarse(initial[drawn]), goal[drawn].astype("<f4"))
+    measured = _Measured(target.measure, times)
+    started = time.monotonic()
+    for number, x in enumerate(frames):
+        facts = measured.at(number, x)
+        facts["per_second"] = number / max(time.monotonic() - started, 1e-9) if number else None
+        yield pack("frame", {"number": number, "t": times[number], **facts}, coarse(x[drawn]))
+        if number % PHASES_EVERY == PHASES_EVERY - 1:
+            yield from measured.phases()
+    yield from measured.phases()
+    yield from measured.brackets()
+
+
+def _end(status: str) -> bytes:
+    return pack("end", {"status": status, "says": f"{STATUSES[status][0].upper()}{STATUSES[status][1:]}."})
+
+
+def _bound(layers: list[list[Attention]], times: np.ndarray) -> dict[str, Any]:
+    try:
+        found = bound(layers)
+    except (BadParameter, FrostlineError) as error:
+        return {"none_because": str(error)}
+    return {"none_because": None, "values": found(times), "says": found.describe()}
+
+
+class _Measured:
+    """The distance to the limit, frame by frame, and what is read off it."""
+
+    def __init__(self, measure: Measure | None, times: np.ndarray):
+        self.measure, self.times = measure, times
+        self.curve: list[float] = []
+        chosen = np.unique(np.linspace(0, len(times) - 1, BRACKETED).round().astype(int)).tolist()
+        self.kept: dict[int, np.ndarray | None] = dict.fromkeys(chosen)
+
+    def at(self, number: int, x: np.ndarray) -> dict[str, Any]:
+        if self.measure is None:
+            return {}
+        self.curve.append(self.measure.distance(x))
+        if number in self.kept and self.measure.method != "two atoms":
+            self.kept[number] = x
+        off = self.measure.off_cluster(x) if len(self.measure.basis) else None
+        wrong = self.measure.imbalance(x)
+        return {
+            "w": self.curve[-1],
+            "off_cluster": None if off is None else int(off.sum()),
+            "imbalance": None if np.isnan(wrong) else wrong,
+        }
+
+    def phases(self) -> Iterator[bytes]:
+        if len(self.curve) >= FEWEST_TIMES:
+            yield pack("phases", phase_facts(phases_of_curve(self.times[: len(self.curve)], np.array(self.curve))))
+
+    def brackets(self) -> Iterator[bytes]:
+        """Guaranteed bounds of W at some times; what frames carry is exact only where the limit is two points."""
+        if self.measure is None:
+            return
+        there = self.measure.defined
+        goal, mass = self.measure.goal[there], self.measure.weights[there]
+        for number, x in self.kept.items():
+            if x is not None:
+                mine = x[there]
+                options: dict[str, Any] = {"x_weights": mass, "y_weights": mass, "coupling": "index"}
+                found = wasserstein(mine, goal, seconds=SECONDS, **options)
+                facts = {"t": self.times[number], "lower": found.lower, "upper": found.upper, "method": found.method}
+                yield pack("bracket", {"number": number, **facts})
