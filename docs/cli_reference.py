@@ -6,7 +6,19 @@ from typer.testing import CliRunner
 
 from frostline.cli import main
 
-NAMES = ("theory", "simulate", "reproduce", "audit", "diff", "baseline", "score", "serve", "events")
+NAMES = (
+    "theory",
+    "simulate",
+    "reproduce",
+    "audit",
+    "diff",
+    "baseline",
+    "score",
+    "serve",
+    "events",
+    "explore",
+    "doctor",
+)
 COMMANDS = [[], *([name] for name in NAMES)]
 
 

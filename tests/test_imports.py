@@ -22,6 +22,7 @@ ROWS = [
     {"experiments", "encoders"},
     {"auditing", "monitoring", "web"},
     {"serving", "exploring"},
+    {"doctor"},
     {"cli", "__main__", "__init__"},
 ]
 

@@ -5,6 +5,7 @@ import typer
 from frostline.cli.audit import audit
 from frostline.cli.baseline import baseline
 from frostline.cli.diff import diff
+from frostline.cli.doctor import doctor
 from frostline.cli.events import events
 from frostline.cli.explore import explore
 from frostline.cli.failing import with_sentences
@@ -18,12 +19,12 @@ main = typer.Typer(
     name="frostline",
     help="Predict, simulate and measure how self-attention at low temperature freezes tokens.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (theory, simulate, reproduce, audit, diff, baseline, score, serve, events, explore):
+for command in (theory, simulate, reproduce, audit, diff, baseline, score, serve, events, explore, doctor):
     main.command(command.__name__)(with_sentences(command))
 
 

@@ -186,5 +186,4 @@ def _next(messages: Any) -> bytes | None:
 
 
 def _sentence(error: Exception) -> str:
-    said = str(error)
-    return said[:1].upper() + said[1:]
+    return f"Not possible: {error}"

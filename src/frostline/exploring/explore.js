@@ -22,9 +22,7 @@ const many = x => x.toLocaleString("en");
 
 // ---- The setting: address, form -------------------------------------------------------------------------------------
 
-function fromAddress() {
-  return { ...defaults, ...Object.fromEntries(new URLSearchParams(location.search)) };
-}
+const whole = asked => ({ ...defaults, ...Object.fromEntries(new URLSearchParams(asked)) });
 function query() {
   const asked = new URLSearchParams();
   for (const [key, value] of Object.entries(setting)) if (value !== defaults[key]) asked.set(key, value);
@@ -109,7 +107,7 @@ function fillForm(but) {
   for (const box of at("setting").querySelectorAll(".matrix")) if (box !== but) fillMatrix(box);
   for (const line of at("setting").querySelectorAll("[data-for]")) line.hidden = !line.dataset.for.split(" ").includes(setting.tokens);
   at("setting").querySelector("[data-step]").hidden = setting.stepper === "adaptive";
-  const known = presets.find(one => new URLSearchParams(one.setting).toString() === new URLSearchParams(query()).toString());
+  const known = presets.find(one => Object.entries(whole(one.setting)).every(([key, value]) => setting[key] === value));
   at("presets").value = known ? known.name : "";
   at("watch").textContent = known ? known.watch : "";
   remember();
@@ -119,7 +117,7 @@ function change(what, but) {
   Object.assign(setting, what);
   fillForm(but);
   clearTimeout(timer);
-  timer = setTimeout(start, WAIT);
+  timer = setTimeout(() => start(), WAIT);
 }
 
 // ---- A run: its stream, its frames ----------------------------------------------------------------------------------
@@ -187,12 +185,12 @@ function begin(opening, start, goals) {
     "Bound (eq. 11)": opening.bound.none_because ?? opening.bound.says });
 }
 
-async function start() {
+async function start(look = new URLSearchParams()) {
   run?.stop.abort();
   const own = run = { stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0, since: performance.now() };
   trouble(null);
   at("words").replaceChildren();
-  const asked = query(), look = new URLSearchParams(location.hash.slice(1));
+  const asked = query();
   reach(`theory?${asked}`, { signal: own.stop.signal }).then(answer => answer.json()).then(told => own === run && theory(told)).catch(() => {});
   try {
     await play(await reach(`run?${asked}`, { signal: own.stop.signal }), own, look);
@@ -206,7 +204,7 @@ function lost(error) {
   if (!run.ready) { view.draw(); at("chart").replaceChildren(); at("where").textContent = ""; at("legend").textContent = ""; at("kind").textContent = ""; }
 }
 
-async function play(answer, own, look = new URLSearchParams()) {
+async function play(answer, own, look) {
   let ended = false;
   for await (const [facts, arrays] of messages(answer)) {
     if (own !== run) return;
@@ -215,7 +213,7 @@ async function play(answer, own, look = new URLSearchParams()) {
     if (facts.kind === "frame") {
       own.frames.push({ ...facts, positions: arrays[0] });
       own.speed = facts.per_second;
-      if (look.has("at") && own.frames.length - 1 === Number(look.get("at"))) { pause(true); go(own.frames.length - 1); }
+      if (look?.has("at") && own.frames.length - 1 === Number(look.get("at"))) { pause(true); go(own.frames.length - 1); }
     }
     if (facts.kind === "phases") { own.phases = facts; words({ Phases: facts.meaning }); }
     if (facts.kind === "bracket") own.brackets.push(facts);
@@ -413,7 +411,7 @@ async function audit(about) {
   }
   at("texts").append(...about.texts.map((text, k) => put("option", `${k + 1}: ${text}`, { value: k })));
   at("frame").append(...Object.keys(about.frames).map(name => put("option", name === "tokens" ? "of the tokens" : "of the layer's heads", { value: name })));
-  let hot = -1, spots = null;
+  let hot = -1;
   const scene = () => scenes[Number(at("texts").value)];
   const colours = (depth) => {
     const { words, clusters } = scene(), found = new Uint8Array(4 * words.length), kinds = [...new Set(words)];
@@ -424,12 +422,12 @@ async function audit(about) {
     return found;
   };
   const depth = () => Number(at("layer").value);
-  const cloud = new View(at("cloud"), (view, over) => {
+  const cloud = view = new View(at("cloud"), (view, over) => {
     const n = scene().words.length;
-    spots = scene().places[at("frame").value].subarray(3 * n * depth(), 3 * n * (depth() + 1));
+    view.spots = scene().places[at("frame").value].subarray(3 * n * depth(), 3 * n * (depth() + 1));
     // The cloud may be small: zoom is up to the reader, depth is not dimmed, for tokens lie inside the ball.
-    view.renderer.points(view, spots, 3, colours(depth()), 11);
-    if (hot >= 0) view.ring(over, spots, 3, hot, 11, css("--ink"));
+    view.renderer.points(view, view.spots, 3, colours(depth()), 11);
+    if (hot >= 0) view.ring(over, view.spots, 3, hot, 11, css("--ink"));
   });
   const light = number => {
     hot = number;
@@ -445,12 +443,11 @@ async function audit(about) {
     cloud.draw();
   };
   const open = () => {
-    at("text").replaceChildren(...scene().words.map((word, k) => {
+    at("text").replaceChildren(...scene().words.flatMap((word, k) => {
       const own = put("span", word.replace(/^##|^▁|^Ġ/, ""), { tabindex: "0" });
-      if (!word.startsWith("##")) own.classList.add("begins");
       own.addEventListener("pointerenter", () => light(k)); own.addEventListener("focus", () => light(k));
       own.addEventListener("pointerleave", () => light(-1));
-      return own;
+      return k === 0 || word.startsWith("##") ? [own] : [" ", own];
     }));
     at("layer").max = scene().clusters.length - 1;
     hot = -1; show();
@@ -459,7 +456,7 @@ async function audit(about) {
     const box = cloud.canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
     let best = -1, nearest = (16 * ratio) ** 2;
     for (let k = 0; k < scene().words.length; k++) {
-      const [x, y] = cloud.onScreen(spots, 3, k), far = (x - (event.clientX - box.left) * ratio) ** 2 + (y - (event.clientY - box.top) * ratio) ** 2;
+      const [x, y] = cloud.onScreen(cloud.spots, 3, k), far = (x - (event.clientX - box.left) * ratio) ** 2 + (y - (event.clientY - box.top) * ratio) ** 2;
       if (far < nearest) { nearest = far; best = k; }
     }
     if (best !== hot) light(best);
@@ -487,7 +484,7 @@ function listen() {
   at("presets").addEventListener("change", () => {
     const chosen = presets.find(one => one.name === at("presets").value);
     if (!chosen) return;
-    setting = { ...defaults, ...Object.fromEntries(new URLSearchParams(chosen.setting)) };
+    setting = whole(chosen.setting);
     history.replaceState(null, "", location.pathname); view.moved = false;
     pause(false); fillForm(); start();
   });
@@ -518,7 +515,7 @@ function listen() {
   at("spec").addEventListener("click", download);
   at("zip").addEventListener("click", download);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => run?.ready && chart());
-  window.addEventListener("popstate", () => { setting = fromAddress(); fillForm(); start(); });
+  window.addEventListener("popstate", () => { setting = whole(location.search); fillForm(); start(); });
 }
 
 async function opened(about) {
@@ -543,11 +540,11 @@ async function main() {
     if (matrix.length === 9 && matrix.every(Number.isFinite)) { view.matrix = Float64Array.from(matrix); view.moved = true; }
   }
   if (look.has("zoom")) view.zoom = Math.min(8, Math.max(0.5, Number(look.get("zoom")) || 1));
-  setting = fromAddress();
+  setting = whole(location.search);
   listen();
   requestAnimationFrame(tick);
   if (about.opened) { try { await opened(about.opened); } catch (error) { trouble(error.message); } return; }
   fillForm();
-  start();
+  start(look);
 }
 main();

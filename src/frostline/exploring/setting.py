@@ -124,9 +124,8 @@ def matrix(given: Mapping[str, str], name: str, d: int) -> list[list[float]]:
         raise BadSpec(f"{name}turn has {len(turn)} angles; it takes three: angle, tilt, twist.")
     angle, tilt, twist = np.radians(turn)
     left, right = rotation(angle + twist, tilt, d), rotation(angle, tilt, d)
-    # Sines and cosines of right angles are zero only to rounding.
-    found = (left * np.array(values[:d])) @ right.T
-    return [[float(f"{value:.12g}") if abs(value) > 1e-15 else 0.0 for value in row] for row in found]
+    # Sines and cosines of right angles are zero only to rounding; and no −0.
+    return (np.round((left * np.array(values[:d])) @ right.T, 14) + 0.0).tolist()
 
 
 def rotation(angle: float, tilt: float, d: int) -> np.ndarray:

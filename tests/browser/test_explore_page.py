@@ -1,0 +1,334 @@
+"""The explorer in headless Chromium: sliders move the cloud, the overlay is the API's, links and exports come back."""
+
+import json
+import re
+import time
+import tomllib
+import zipfile
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import frostline as fl
+from frostline import spec as specs
+from frostline.exploring.opening import open_folder
+from frostline.exploring.setting import read, to_spec
+from tests.browser.chromium import needs_chromium
+from tests.exploring.conftest import exploring
+
+pytestmark = needs_chromium
+SMALL = "n=300&until=3"
+WIDE, PHONE = (1400, "light"), (390, "dark")
+
+
+@pytest.fixture(scope="module")
+def client():
+    with exploring() as client:
+        yield client
+
+
+def opened(browser, url, look=WIDE, **more):
+    width, scheme = look
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+    page.troubles, page.asked = [], []
+    # A driver's remarks on its own speed are not ours.
+    page.on("console", lambda message: "GL Driver" in message.text or page.troubles.append(message.text))
+    page.on("pageerror", lambda error: page.troubles.append(str(error)))
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.goto(url)
+    return page
+
+
+@pytest.fixture
+def visit(browser, client):
+    pages = []
+
+    def go(address="", look=WIDE):
+        pages.append(opened(browser, f"{client.url}/{address}", look))
+        return pages[-1]
+
+    yield go
+    for page in pages:
+        page.close()
+
+
+def until(page, condition, **more):
+    # A function: the page's rules forbid to evaluate a string.
+    page.wait_for_function(condition if "arg" in more else f"() => {condition}", timeout=60_000, **more)
+
+
+def ended(page):
+    until(page, "run?.ended && run.shown === run.frames.length - 1")
+
+
+def slide(page, label, value):
+    tell = "(own, value) => { own.value = value; own.dispatchEvent(new Event('input', { bubbles: true })) }"
+    page.get_by_label(label, exact=True).evaluate(tell, value)
+
+
+def cloud(page):
+    return np.array(page.evaluate("Array.from(run.frames[run.shown].positions)"))
+
+
+@pytest.mark.parametrize("look", [WIDE, PHONE], ids=["wide", "phone"])
+def test_tokens_freeze_and_the_page_says_so(visit, client, look):
+    page = visit(f"?{SMALL}&until=12", look)
+    ended(page)
+    for words in ("Inside the theory", "two antipodal points", "Concentration: t = 0", "Reached the final time"):
+        until(page, "words => document.getElementById('words').innerText.includes(words)", arg=words)
+    assert re.match(r"layer 120 of 120 · t = 12 · W = 0\.\d+", page.locator("#where").inner_text())
+    assert page.locator("#chart .measured").count() == 1 and page.locator("#chart rect").count() >= 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.troubles == [] and all(url.startswith((client.url, "data:")) for url in page.asked)
+
+
+def test_the_picture_is_drawn_by_webgl_and_without_it(visit):
+    for flat, name in (("", "WebGL"), ("#flat=1", "2D canvas")):
+        page = visit(f"?{SMALL}{flat}")
+        ended(page)
+        assert page.evaluate("view.renderer.name") == name
+        # Something coloured is on the canvas, inside the sphere.
+        shot = page.evaluate(
+            """() => { const copy = document.createElement("canvas"), own = view.canvas;
+            copy.width = own.width; copy.height = own.height;
+            const context = copy.getContext("2d"); context.drawImage(own, 0, 0);
+            const { data } = context.getImageData(0, 0, own.width, own.height);
+            return data.filter((value, k) => k % 4 === 3 && value > 60).length }"""
+        )
+        assert shot > 20, name
+
+
+def test_the_overlay_is_the_limit_of_the_library(visit):
+    for address in (SMALL, f"B=1,0.3,0.3&Bturn=35,20,0&{SMALL}", f"B=1,1,0.3&{SMALL}"):
+        page = visit(f"?{address}")
+        until(page, "run?.ready")
+        spec = to_spec(read(address))
+        x0, _ = specs.build_tokens(spec)
+        goal = np.array(page.evaluate("Array.from(run.goals)")).reshape(x0.shape)
+        assert goal == pytest.approx(np.asarray(fl.limit(specs.build_heads(spec))(x0)), abs=1e-6)
+
+
+def test_moving_a_slider_moves_the_cloud_and_the_address(visit):
+    page = visit(f"?{SMALL}")
+    ended(page)
+    before, stream = cloud(page), page.evaluate("run.since")
+    page.get_by_label("beta, logarithmic").evaluate(
+        "e => { e.value = 0.5; e.dispatchEvent(new Event('input', {bubbles: true})) }"
+    )
+    until(page, "before => run.since > before && run.ended && run.shown === run.frames.length - 1", arg=stream)
+    assert "beta=3.16" in page.url and np.abs(cloud(page) - before).max() > 1000
+    spec = to_spec(read(page.url.partition("?")[2]))
+    x0, _ = specs.build_tokens(spec)
+    run = fl.simulate(specs.build_heads(spec), x0, until=spec.until, stepper=specs.build_stepper(spec))
+    assert cloud(page).reshape(x0.shape) / 32767 == pytest.approx(run.tokens[-1], abs=2e-5)
+
+
+def test_a_link_brings_the_picture_back(visit):
+    page = visit(f"?{SMALL}&B=1,0.7,0.2&Bturn=10,5,0")
+    ended(page)
+    page.locator("#globe").focus()
+    page.keyboard.press("ArrowLeft")
+    for _ in range(4):
+        page.locator("#back").click()
+    link = page.locator("#link").evaluate("e => e.href")
+    assert link == page.url and "at=26" in link and "turn=" in link
+    other = visit(link.partition("/?")[2] and "?" + link.partition("/?")[2])
+    until(other, "run?.ended")
+    assert other.evaluate("[run.shown, playing]") == [26, False]
+    assert (cloud(other) == cloud(page)).all()
+    assert other.evaluate("Array.from(view.matrix)") == pytest.approx(
+        page.evaluate("Array.from(view.matrix)"), abs=1e-4
+    )
+
+
+def test_sliders_and_typed_rows_say_the_same(visit):
+    page = visit(f"?{SMALL}&B=1,0.5,0.2&Bturn=30,20,10")
+    ended(page)
+    before = cloud(page)
+    page.locator("fieldset[data-matrix=B] button").click()
+    until(page, "run.ended && setting.B.includes(';')")
+    ended(page)
+    assert np.abs(cloud(page) - before).max() <= 2
+    page.locator("fieldset[data-matrix=B] textarea").fill("1 0 0\n0 nan 0\n0 0 0.2")
+    until(page, "!document.getElementById('trouble').hidden")
+    assert "B" in page.locator("#trouble").inner_text()
+    page.locator("fieldset[data-matrix=B] textarea").fill("1 0 0\n0 .5 0\n0 0 .2")
+    until(page, "document.getElementById('trouble').hidden && run.ended")
+
+
+def test_keys_play_step_and_scrub(visit):
+    page = visit(f"?{SMALL}")
+    ended(page)
+    page.locator("#globe").focus()
+    for key, shown in ((",", 29), (",", 28), (".", 29), ("Home", 0), ("End", 30)):
+        page.keyboard.press(key)
+        assert page.evaluate("run.shown") == shown
+    page.keyboard.press("Space")
+    assert page.evaluate("playing") and page.evaluate("run.shown") < 30
+    zoom, turn = page.evaluate("view.zoom"), page.evaluate("view.matrix[0]")
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("view.zoom") > zoom and page.evaluate("view.matrix[0]") != turn
+    page.locator("#scrub").fill("7")
+    assert page.evaluate("run.shown") == 7 and "layer 7 of 30" in page.locator("#where").inner_text()
+
+
+def test_presets_are_there_and_play(visit):
+    page = visit()
+    until(page, "presets.length > 10 && run?.ready")
+    page.locator("#presets").select_option("rotation")
+    until(page, "run.ready && run.opening.limit?.kind === 'rotation'")
+    assert "for ever" in page.locator("#watch").inner_text()
+    until(page, "document.getElementById('legend').innerText.includes('No limit')")
+    page.locator("#presets").select_option("finite-tokens")
+    until(page, "document.getElementById('words').innerText.includes('Outside the theory')")
+
+
+def test_exports_open(visit, tmp_path):
+    page = visit(f"?{SMALL}")
+    ended(page)
+    for button, name in (
+        ("#svg", "frostline.svg"),
+        ("#png", "frostline.png"),
+        ("#spec", "run.toml"),
+        ("#zip", "run.zip"),
+    ):
+        with page.expect_download(timeout=60_000) as waiting:
+            page.locator(button).click()
+        assert waiting.value.suggested_filename == name
+        waiting.value.save_as(tmp_path / name)
+    drawn = ElementTree.parse(tmp_path / "frostline.svg").getroot()
+    assert len(drawn.findall(".//{http://www.w3.org/2000/svg}circle")) >= 302
+    assert (tmp_path / "frostline.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert specs.parse(tomllib.loads((tmp_path / "run.toml").read_text())) == to_spec(read(SMALL))
+    zipfile.ZipFile(tmp_path / "run.zip").extractall(tmp_path)
+    assert fl.load_run(tmp_path / "run").status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("?n=100000000", "10 to 100,000 tokens"),
+        ("?B=1,0;0", "takes 3 rows of 3"),
+        ("?B=1,nan,0", "B"),
+        ("?broken", "unknown key"),
+        ("?n=%ff", "whole number"),
+        ("?until=1e300", "until"),
+        ("?d=2&B=" + "9" * 500, "characters"),
+    ],
+)
+def test_broken_links_are_a_sentence_in_the_page(visit, address, said):
+    page = visit(address)
+    until(page, "!document.getElementById('trouble').hidden")
+    assert said in page.locator("#trouble").inner_text()
+    page.locator("#presets").select_option("first")
+    until(page, "document.getElementById('trouble').hidden && run.ready && run.frames.length > 5")
+
+
+def test_two_tabs_and_a_server_that_goes_away(browser):
+    with exploring() as client:
+        first, second = (opened(browser, f"{client.url}/?{SMALL}&seed={seed}") for seed in (1, 2))
+        ended(first)
+        ended(second)
+        assert (cloud(first) != cloud(second)).any()
+        first.get_by_label("beta, logarithmic").evaluate(
+            "e => { e.value = 2.5; e.dispatchEvent(new Event('input', {bubbles: true})) }"
+        )
+        until(first, "run.ended && setting.beta === '316'")
+    first.locator("[name=seed]").fill("5")
+    until(first, "!document.getElementById('trouble').hidden")
+    assert "frostline explore" in first.locator("#trouble").inner_text()
+    first.close()
+    second.close()
+
+
+def test_a_hundred_moves_leave_no_work_and_no_memory_behind(browser):
+    with exploring() as client:
+        page = opened(browser, f"{client.url}/?n=2000&until=40")
+        until(page, "run?.ready")
+        session = page.context.new_cdp_session(page)
+
+        def held():
+            session.send("HeapProfiler.collectGarbage")
+            return session.send("Runtime.getHeapUsage")["usedSize"] / 2**20
+
+        def move(times):
+            slider = page.get_by_label("B: value 2", exact=True)
+            for k in range(times):
+                slider.evaluate(
+                    "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', {bubbles: true})) }",
+                    0.2 + 0.005 * (k % 100),
+                )
+                page.wait_for_timeout(40 if k % 5 else 260)
+            until(page, "run.ready && run.frames.length >= 3")
+            page.evaluate("run.stop.abort()")
+
+        move(20)
+        until_quiet(client)
+        before = held()
+        move(100)
+        until_quiet(client)
+        assert held() < before + 20
+        page.close()
+        until_quiet(client)
+
+
+def until_quiet(client):
+    """No run is under way, and the thread that computes has nothing to do."""
+    limit = time.monotonic() + 30
+    work = client.explorer._frames._work_queue
+    while (client.explorer.running or work.qsize()) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert client.explorer.running == 0 and work.qsize() == 0
+
+
+def test_playback_keeps_up(visit):
+    """Frames that are there are shown, every one of them: none is skipped to keep time."""
+    page = visit("?n=1000&until=10")
+    ended(page)
+    page.evaluate("run.drawn = 0; go(0); pause(false)")
+    until(page, "run.shown === run.frames.length - 1")
+    page.wait_for_timeout(200)
+    assert page.evaluate("run.drawn") >= 100
+
+
+SCENE = {
+    "words": ["[CLS]", "the", "ice", "melt", "##s", "[SEP]"],
+    "clusters": [[0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 0]],
+}
+
+
+@pytest.fixture
+def audit(tmp_path):
+    rng = np.random.default_rng(0)
+    places = {name: rng.normal(size=(2, 6, 3)).clip(-0.9, 0.9).tolist() for name in ("tokens", "heads")}
+    facts = {"sentence": "A small encoder.", "provenance": {"model": "a/b"}, "frost_line": {"layer": 1}}
+    (tmp_path / "audit.json").write_text(json.dumps(facts))
+    (tmp_path / "scenes.json").write_text(json.dumps([SCENE | {"places": places}] * 2))
+    return open_folder(tmp_path)
+
+
+def test_an_audit_is_scrubbed_and_pointed_at(browser, audit):
+    with exploring(audit) as client:
+        page = opened(browser, client.url)
+        until(page, "document.querySelectorAll('#text span').length === 6")
+        assert page.locator("#text").inner_text().split() == ["[CLS]", "the", "ice", "melts", "[SEP]"]
+        page.locator("#layer").fill("1")
+        assert (
+            "2 clusters" in page.locator("#seen").inner_text()
+            and "after layer 1" in page.locator("#layername").inner_text()
+        )
+        page.locator("#colour").select_option("cluster")
+        colours = page.evaluate(
+            "Array.from(document.querySelectorAll('#text span'), e => e.style.getPropertyValue('--own'))"
+        )
+        assert colours[0] == colours[1] == colours[5] != colours[3] == colours[4]
+        page.locator("#text span").nth(2).hover()
+        assert page.locator("#text .hot").inner_text() == "ice"
+        x, y, _ = page.evaluate("view.onScreen(view.spots, 3, 3)")
+        box = page.locator("#cloud").bounding_box()
+        page.mouse.move(box["x"] + x, box["y"] + y)
+        assert page.locator("#text .hot").inner_text() == "melt"
+        assert page.troubles == []
+        page.close()

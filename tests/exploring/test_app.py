@@ -1,0 +1,111 @@
+"""The explorer over a real socket: runs as streams, predictions, exports, refusals; work ends with its page."""
+
+import http.client
+import io
+import time
+import tomllib
+import zipfile
+
+import pytest
+
+import frostline as fl
+from frostline.exploring.messages import unpack
+from frostline.exploring.opening import open_folder
+from frostline.exploring.setting import read, to_spec
+from frostline.predicting import predict
+from frostline.spec import to_table
+from frostline.store import plain
+
+SMALL = "n=100&until=1"
+
+
+def test_a_run_is_streamed(client):
+    messages = list(unpack(client.get(f"/run?{SMALL}").body))
+    kinds = [facts["kind"] for facts, _ in messages]
+    assert kinds[0] == "opening" and kinds.count("frame") == 11 and kinds[-1] == "end"
+
+
+def test_predictions_are_those_of_the_library(client):
+    assert client.get(f"/theory?{SMALL}").json() == plain(predict(to_spec(read(SMALL))))
+
+
+def test_the_spec_makes_the_same_run(client, tmp_path):
+    reply = client.get(f"/spec.toml?{SMALL}")
+    assert "run.toml" in reply.headers["content-disposition"]
+    assert tomllib.loads(reply.body.decode()) == to_table(to_spec(read(SMALL)))
+
+
+def test_the_run_directory_opens(client, tmp_path):
+    archive = zipfile.ZipFile(io.BytesIO(client.get(f"/run.zip?{SMALL}").body))
+    archive.extractall(tmp_path)
+    run = fl.load_run(tmp_path / "run")
+    assert run.status == "finished" and len(run.initial) == 100
+    assert {"run/tokens.png", "run/tokens.svg", "run/distance.svg"} <= set(archive.namelist())
+
+
+@pytest.mark.parametrize("path", ["/run", "/theory", "/spec.toml", "/run.zip"])
+@pytest.mark.parametrize(
+    ("asked", "said"), [("n=10000000", "100,000"), ("B=nan,1,1", "B"), ("x=1", "unknown key"), ("n=%ff%fe", "whole")]
+)
+def test_bad_settings_are_sentences(client, path, asked, said):
+    reply = client.get(f"{path}?{asked}")
+    if reply.status == 200 and path == "/run":
+        # The heads are made in the stream.
+        ((facts, _),) = unpack(reply.body)
+        assert facts["kind"] == "error" and said in facts["says"]
+    elif reply.status == 200:
+        assert path == "/spec.toml" and "nan" in reply.body.decode()
+    else:
+        assert reply.status == 422 and said in reply.json()["error"]
+
+
+def test_only_this_machine_is_answered(client):
+    assert client.get("/", headers={"Host": "evil.example"}).status == 403
+    assert client.get("/nothing").status == 404 and client.get("/opened").status == 404
+    assert "default-src 'none'" in client.get("/").headers["content-security-policy"]
+
+
+def wait_for(condition, seconds=30):
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
+
+
+def test_closing_the_page_ends_the_work(client):
+    explorer = client.explorer
+    for n in range(5):
+        connection = http.client.HTTPConnection(*client.address)
+        connection.request("GET", f"/run?n=3000&seed={n}&until=100")
+        connection.getresponse().read(2000)
+        assert explorer.running >= 1
+        connection.close()
+    assert wait_for(lambda: explorer.running == 0)
+    # Nothing is left in the thread that computes: a new page is served at once.
+    assert client.get(f"/run?{SMALL}").status == 200
+
+
+def test_two_pages_take_turns(client):
+    first = http.client.HTTPConnection(*client.address, timeout=60)
+    first.request("GET", "/run?n=2000&until=30")
+    slow = first.getresponse()
+    slow.read(1000)
+    assert len(list(unpack(client.get(f"/run?{SMALL}").body))) > 12 and client.explorer.running == 1
+    first.close()
+    slow.close()
+    assert wait_for(lambda: client.explorer.running == 0)
+
+
+def test_folders_that_cannot_be_opened(tmp_path):
+    (tmp_path / "audit").mkdir()
+    with pytest.raises(fl.errors.FrostlineError, match="not a folder"):
+        open_folder(tmp_path / "none")
+    with pytest.raises(fl.errors.FrostlineError, match="neither an audit"):
+        open_folder(tmp_path / "audit")
+    (tmp_path / "audit" / "audit.json").write_text("{}")
+    with pytest.raises(fl.errors.FrostlineError, match="--keep-texts"):
+        open_folder(tmp_path / "audit")
+    for text in ("[", "[1]", '[{"words": ["a"], "places": {}, "clusters": [[0]]}]', "[" * 100_000):
+        (tmp_path / "audit" / "scenes.json").write_text(text)
+        with pytest.raises(fl.errors.FrostlineError, match="not a whole audit"):
+            open_folder(tmp_path / "audit")
