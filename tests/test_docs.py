@@ -1,13 +1,19 @@
 """Documentation that cannot lie: the README's code runs, the CLI reference is the help, examples work."""
 
+import json
 import re
 import runpy
+import shutil
+import subprocess
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import frostline
 from frostline import spec as specs
+from tests import pages
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,25 +23,133 @@ def test_the_cli_reference_is_the_help():
     assert (ROOT / "docs" / "cli.md").read_text() == module["reference"](), "run: make docs"
 
 
-def blocks(path, language):
-    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.S)
+def test_the_api_reference_is_the_docstrings():
+    module = runpy.run_path(str(ROOT / "docs" / "api_reference.py"))
+    assert (ROOT / "docs" / "api.md").read_text() == module["reference"](), "run: make docs"
+    told = {name for names in module["GROUPS"].values() for name in names}
+    assert told == set(frostline.__all__) - {"__version__"}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/runs.md", "docs/analysis.md", "docs/transport.md", "docs/fast.md"])
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_every_block_is_of_a_kind_that_is_run(page):
+    assert pages.kinds(page) <= {"python", "toml", "promql", "text", "sh", "sh background", "sh elsewhere"}
+    for info, text in pages.blocks(page):
+        assert info != "sh elsewhere" or any(text.startswith(begin) for begin in pages.ELSEWHERE), text
+        # What is text is output, not code in disguise.
+        assert info != "text" or not re.search(r"^(import|from) ", text, flags=re.M)
+
+
+def needs_sandbox(page):
+    return bool(pages.kinds(page) & {"sh", "sh background"})
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in pages.PAGES if "python" in pages.kinds(page) and not needs_sandbox(page)]
+)
 def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
-    found = blocks(ROOT / page, "python")
-    assert found
     monkeypatch.chdir(tmp_path)
     namespace = {}
-    for block in found:
-        exec(block, namespace)
+    for info, text in pages.blocks(page):
+        if info == "python":
+            exec(text, namespace)
+
+
+def test_python_of_the_readme_runs(tmp_path, monkeypatch):
+    """The rest of it takes minutes: see below."""
+    monkeypatch.chdir(tmp_path)
+    ((_, text),) = [block for block in pages.blocks("README.md") if block[0] == "python"]
+    exec(text, {})
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A small encoder under the names that pages give theirs, and one that was tuned."""
+    import torch
+
+    from tests.encoders import tiny
+
+    folder = tmp_path_factory.mktemp("models")
+    base = tiny.save(tiny.model("BERT", spread=0.1), folder / "base")
+    tuned = tiny.model("BERT", spread=0.1)
+    with torch.no_grad():
+        next(tuned.encoder.layer[0].parameters()).add_(0.01)
+    changed = tiny.save(tuned, folder / "tuned")
+    names = {"model": base, "all-MiniLM-L6-v2": base, "base": base, "tuned": changed}
+    return names | {"checkpoints/checkpoint-500": base, "checkpoints/checkpoint-1000": changed}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore")  # of other packages, in what pages do with them
+@pytest.mark.parametrize("page", [page for page in pages.PAGES if needs_sandbox(page)])
+def test_the_page_works_as_written(page, models, tmp_path):
+    from tests.monitoring.sentences import fresh, sentences
+
+    texts = {"normal.txt": sentences(600, seed=0), "today.txt": fresh(60), "corpus.txt": fresh(90)[60:]}
+    with pages.one_at_a_time():
+        sandbox = pages.Sandbox(tmp_path / "copy", models, texts)
+        try:
+            for info, text in pages.blocks(page):
+                sandbox.run(info, text)
+        finally:
+            sandbox.close()
+        if page == "docs/start.md":
+            pictures_are_those_of_the_page(tmp_path / "copy")
+
+
+def pictures_are_those_of_the_page(folder):
+    """What a stranger has made looks like what the page shows."""
+    import matplotlib.image as images
+
+    for shown, made in (("two_clusters", "demo/two_clusters/tokens.png"), ("cold", "cold/distance.png")):
+        one, other = (images.imread(path)[..., :3] for path in (ROOT / f"docs/images/{shown}.png", folder / made))
+        assert one.shape == other.shape and abs(one - other).mean() < 0.02, made
+    assert (folder / "demo" / "audit" / "index.html").exists() and (folder / "demo" / "audit" / "scenes.json").exists()
 
 
 def test_specs_on_the_page_parse():
-    found = blocks(ROOT / "docs" / "runs.md", "toml")
+    found = [text for info, text in pages.blocks("docs/runs.md") if info == "toml"]
     assert found
     for block in found:
         specs.build_heads(specs.parse(tomllib.loads(block)))
+
+
+def test_thresholds_on_the_page_are_read(tmp_path):
+    from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+    from frostline.auditing.thresholds import read_thresholds
+
+    ((_, text),) = [block for block in pages.blocks("docs/audit.md") if block[0] == "toml"]
+    (tmp_path / "limits.toml").write_text(text)
+    assert len(read_thresholds(tmp_path / "limits.toml", (*WEIGHT_METRICS, *TEXT_METRICS, *CHANGE_METRICS))) == 2
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no Prometheus on this machine")
+def test_queries_on_the_page_are_queries(tmp_path):
+    ((_, text),) = [block for block in pages.blocks("docs/serving.md") if block[0] == "promql"]
+    rules = [{"record": f"page:{n}", "expr": line} for n, line in enumerate(text.strip().splitlines())]
+    (tmp_path / "page.yml").write_text(json.dumps({"groups": [{"name": "page", "rules": rules}]}))
+    done = subprocess.run(["promtool", "check", "rules", tmp_path / "page.yml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.S | re.M)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not target.startswith("http"):
+            assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_every_equation_has_code_and_a_test():
+    theory, table = (ROOT / "docs" / "theory.md").read_text(), (ROOT / "docs" / "equations.md").read_text()
+    numbered = set(re.findall(r"^ {4}.*\((\d+′?)\)(?:\s+\S.*)?$", theory, flags=re.M))
+    rows = re.findall(r"^\| \((\d+′?)\) \|", table, flags=re.M)
+    assert set(rows) == numbered and len(rows) == len(numbered) >= 17
+    for code in re.findall(r"`(frostline\.[\w.]+)`", table):
+        home, _, name = code.rpartition(".")
+        assert hasattr(import_module(home), name), code
+    for path, name in re.findall(r"`(tests/[\w/.]+)::(\w+)`", table):
+        assert f"def {name}(" in (ROOT / path).read_text(), name
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)

@@ -23,7 +23,8 @@ def test_ctrl_c_and_sigterm_end_it_cleanly(frost, folder, tmp_path):
             client.score(fresh(4))
             client.process.send_signal(sent)
             assert client.process.wait(60) == 0
-            assert client.process.stderr.read() == ""
+            (said,) = client.process.stderr.read().splitlines()
+            assert said.endswith("INFO stopping; 0 texts wait. A second signal ends it at once")
     with Events(tmp_path / "e.db") as events:
         assert [event.kind for event in events.select() if event.kind != "strange"] == ["start", "stop"] * 2
         assert events.state()["texts"] == 8

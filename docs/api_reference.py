@@ -1,0 +1,163 @@
+"""Write docs/api.md from signatures and docstrings: python docs/api_reference.py"""
+
+import ast
+import re
+import textwrap
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import frostline
+
+GROUPS = {
+    "Heads and tokens": ["Attention", "Factored", "sample", "sphere"],
+    "Prediction": ["limit", "zero_temperature", "rates", "bound", "terminal", "regime", "densities"],
+    "Simulation": ["simulate", "Trajectory", "Euler", "RK4", "Adaptive", "mean_map", "load_run"],
+    "Measurement": [
+        "wasserstein",
+        "Coupling",
+        "sliced",
+        "distance_curve",
+        "phases",
+        "clusters",
+        "certificate",
+        "stability",
+        "fit",
+        "laplace",
+        "laplace_growth",
+    ],
+    "Encoders": ["audit", "diff"],
+    "Monitoring": ["baseline", "load_baseline", "merge", "watch", "wrap"],
+    "Pictures and errors": ["plot", "errors"],
+}
+LINE = 100
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [
+        "# API\n\nMade from signatures and docstrings by `make docs`; a test fails when they differ. `import frostline "
+        "as fl`; arrays go in as numpy, torch or lists and come out as the same kind.\n"
+    ]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}\n")
+        for name in names:
+            parts += module(name) if name in frostline._MODULES else entry(name)
+    return "\n".join(parts)
+
+
+def entry(name: str) -> list[str]:
+    """A public function or class."""
+    home = import_module(frostline._HOMES[name])
+    node = definition(home, name)
+    found = described(f"fl.{name}", node, home)
+    if (
+        isinstance(node, ast.FunctionDef)
+        and isinstance(node.returns, ast.Name)
+        and node.returns.id not in frostline._HOMES
+    ):
+        # What it returns, where that is an object of ours.
+        with suppress(LookupError):
+            found += described(f"→ {node.returns.id}", definition(home, node.returns.id), home, level=4)
+    return found
+
+
+def module(name: str) -> list[str]:
+    """A public module: everything in it that is."""
+    home = import_module(frostline._MODULES[name])
+    found = [f"### fl.{name}\n\n{(home.__doc__ or '').strip()}\n"]
+    for node in tree(home).body:
+        if (
+            isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and not node.name.startswith("_")
+            and ast.get_docstring(node)
+        ):
+            found += described(f"fl.{name}.{node.name}", node, home, level=4)
+    return found
+
+
+def tree(home: object) -> ast.Module:
+    return ast.parse(Path(home.__file__).read_text(encoding="utf-8"))  # type: ignore[attr-defined]
+
+
+def definition(home: object, name: str) -> ast.AST:
+    """Where it is written: a package may only pass it on."""
+    for node in tree(home).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return node
+        if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
+            return definition(import_module(node.module or ""), name)
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            return definition(home, getattr(node.value, "id", ""))
+    raise LookupError(name)
+
+
+def described(title: str, node: ast.AST, home: object, level: int = 3) -> list[str]:
+    found = [f"{'#' * level} {title}\n"]
+    assert isinstance(node, ast.FunctionDef | ast.ClassDef)
+    made = node if isinstance(node, ast.FunctionDef) else constructor(node)
+    if made is not None and not title.startswith("→"):
+        found.append(f"```text\n{signature(title, made, bound=made is not node)}\n```\n")
+    found += paragraphs(ast.get_docstring(node) or "")
+    if isinstance(node, ast.ClassDef):
+        methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+        rows = []
+        for method in methods:
+            says = ast.get_docstring(method)
+            if says and (not method.name.startswith("_") or method.name == "__call__"):
+                own = method.name if _is_property(method) else signature(method.name, method, bound=True)
+                own = own.replace("__call__", "", 1) if method.name == "__call__" else "." + own
+                rows.append(f"- `{' '.join(own.split())}`: {' '.join(says.split(chr(10) * 2)[0].split())}")
+        if rows:
+            found.append("\n".join(rows) + "\n")
+    return found
+
+
+def constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
+    found = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+    return found[0] if found else None
+
+
+def _is_property(method: ast.FunctionDef) -> bool:
+    return any(
+        getattr(one, "id", getattr(one, "attr", "")) in ("property", "cached_property") for one in method.decorator_list
+    )
+
+
+def signature(title: str, node: ast.FunctionDef, *, bound: bool = False) -> str:
+    arguments = node.args
+    own = bound and not any(getattr(one, "id", "") == "staticmethod" for one in node.decorator_list)
+    if own:
+        arguments = ast.arguments(
+            arguments.posonlyargs,
+            arguments.args[1:],
+            arguments.vararg,
+            arguments.kwonlyargs,
+            arguments.kw_defaults,
+            arguments.kwarg,
+            arguments.defaults,
+        )
+    text = f"{title}({ast.unparse(arguments)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
+    text = text.replace("'", "") if "Float[" in text else text
+    return (
+        text
+        if len(text) <= LINE
+        else "\n".join(textwrap.wrap(text, LINE, subsequent_indent="    ", break_long_words=False))
+    )
+
+
+def paragraphs(text: str) -> list[str]:
+    """Prose as prose; aligned lists and examples as blocks."""
+    found = []
+    for part in text.strip().split("\n\n"):
+        if part.lstrip().startswith(">>>"):
+            found.append(f"```pycon\n{textwrap.dedent(part)}\n```\n")
+        elif re.search(r"^\S+(, \S+)*(  +)\S", part, flags=re.M):
+            found.append(f"```text\n{part}\n```\n")
+        else:
+            found.append(part.replace("``", "`").replace("<", "&lt;") + "\n")
+    return found
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("api.md").write_text(reference(), encoding="utf-8")
