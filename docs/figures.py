@@ -44,7 +44,7 @@ def screenshots() -> None:
         print("no Chromium: the pictures of the explorer stay as they are")
         return
     for name, opened, where, ready in (
-        ("explore", None, "?n=3000&V=1,0.2,2&until=24&tokens=vmf&mean=0.3,0.2,1&concentration=1", "() => run?.ended"),
+        ("explore", None, "?n=3000", "() => run?.ended"),
         ("explore_audit", open_folder(demo / "audit"), "", "() => document.querySelectorAll('#text span').length > 3"),
     ):
         explorer = Explorer(opened)
@@ -57,7 +57,7 @@ def screenshots() -> None:
             page.goto(f"{url_of(bound)}/{where}")
             page.wait_for_function(ready, timeout=120_000)
             if opened is None:
-                page.evaluate("pause(true), go(60)")
+                page.evaluate("pause(true), go(32)")
             else:
                 page.locator("#layer").fill("5")
             page.wait_for_timeout(800)

@@ -1,0 +1,181 @@
+"""The wheel in environments of its own: what each extra promises works, and nothing that it does not bring is used.
+
+An environment is a fresh one with exactly the packages that the metadata asks for, linked from where the tests run: no
+network, and seconds instead of minutes.
+"""
+
+import importlib.metadata as metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.encoders import tiny
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = ("", "encoders", "monitor", "explore", "cluster")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (found,) = out.glob("*.whl")
+    return found
+
+
+def closure(requirements):
+    """Every distribution that these requirements bring, by its normalised name; None for those that are not here."""
+    found, waiting = {}, list(requirements)
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        key = (name, tuple(sorted(requirement.extras)))
+        if key in found:
+            continue
+        try:
+            found[key] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            found[key] = None
+            continue
+        for line in found[key].requires or ():
+            own = Requirement(line)
+            wanted = [{"extra": extra} for extra in (*requirement.extras, "")]
+            if own.marker is None or any(own.marker.evaluate(one) for one in wanted):
+                waiting.append(str(own).partition(";")[0])
+    return {name: own for (name, _), own in found.items()}
+
+
+def wanted_by(extra):
+    for line in metadata.requires("frostline"):
+        requirement = Requirement(line)
+        if requirement.marker is None or (extra and requirement.marker.evaluate({"extra": extra})):
+            plain = line.partition(";")[0]
+            if requirement.name == "frostline":
+                for other in requirement.extras:
+                    yield from wanted_by(other)
+            else:
+                yield plain
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """A function: the Python of an environment with this extra and nothing else."""
+    made = {}
+
+    def make(extra):
+        if extra not in made:
+            folder = tmp_path_factory.mktemp(extra or "core")
+            venv.create(folder, with_pip=False, symlinks=True)
+            (site,) = folder.glob("lib/python*/site-packages")
+            for name, own in closure(wanted_by(extra)).items():
+                assert own is not None or name in ("distributed",), f"{name} is not installed here"
+                if own is not None:
+                    link(own, site)
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
+            subprocess.run([*command, "--no-compile", wheel], check=True, capture_output=True)
+            made[extra] = folder / "bin" / "python"
+        return made[extra]
+
+    return make
+
+
+def link(own, site):
+    for path in own.files or ():
+        if ".." in path.parts or "__pycache__" in path.parts:
+            continue
+        target = site / path
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(own.locate_file(path))
+
+
+def run(python, *given, code=0, **more):
+    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run([python, *map(str, given)], capture_output=True, text=True, timeout=280, env=own, **more)
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def frostline(python, *given, **more):
+    return run(python, "-m", "frostline", *given, **more)
+
+
+def test_the_wheel_has_what_it_needs_and_nothing_else(wheel):
+    import zipfile
+
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"frostline/py.typed", "frostline/exploring/explore.js", "frostline/serving/live.html"} <= set(names)
+    assert all(name.startswith(("frostline/", "frostline-")) and "__pycache__" not in name for name in names)
+    assert wheel.stat().st_size < 2 * 2**20
+
+
+@pytest.mark.slow
+def test_without_extras(environment, tmp_path):
+    python = environment("")
+    assert "simulate" in frostline(python, "--help")
+    spec = ROOT / "examples" / "two_clusters.toml"
+    assert "Limit: points" in frostline(python, "theory", spec)
+    frostline(python, "simulate", spec, "--tokens", 50, "--out", tmp_path / "run", cwd=tmp_path)
+    assert (tmp_path / "run" / "tokens.png").exists()
+    for command, extra in (
+        (["audit", tmp_path], "encoders"),
+        (["serve", "x.frost", "--model", tmp_path], "monitor"),
+        (["explore"], "explore"),
+    ):
+        assert f"pip install 'frostline[{extra}]'" in frostline(python, *command, code=2)
+    told = json.loads(run(python, "-W", "ignore", "-m", "frostline", "doctor", "--json"))
+    assert told["well"] and {one["name"]: one["works"] for one in told["trials"]}["encoders"] is None
+
+
+@pytest.mark.slow
+def test_encoders(environment, tmp_path):
+    model = tiny.save(tiny.model("BERT"), tmp_path / "model")
+    said = frostline(environment("encoders"), "audit", model, "--out", tmp_path / "audit", "--quiet")
+    assert "Extraction" in said and (tmp_path / "audit" / "index.html").exists()
+
+
+@pytest.mark.slow
+def test_monitor(environment, tmp_path):
+    python = environment("monitor")
+    run(python, "-c", "import frostline.serving.app, frostline.serving.telemetry, frostline.web.running")
+    assert "there is no file" in frostline(python, "serve", "none.frost", "--model", tmp_path, "--port", 0, code=2)
+
+
+@pytest.mark.slow
+def test_explore(environment, tmp_path):
+    command = [environment("explore"), "-m", "frostline", "explore", "--port", "0", "--no-browser", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        url = json.loads("".join(process.stdout.readline() for _ in range(3)))["url"]
+        with urlopen(f"{url}/run?n=50&until=1", timeout=120) as reply:
+            assert b'"finished"' in reply.read()
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+
+
+@pytest.mark.slow
+def test_cluster(environment):
+    """Nothing uses it yet; it must not break anything either."""
+    assert "simulate" in frostline(environment("cluster"), "--help")
+
+
+def test_the_version_is_in_one_place():
+    import frostline as package
+
+    text = (ROOT / "pyproject.toml").read_text()
+    assert 'dynamic = ["version"]' in text and metadata.version("frostline") == package.__version__
