@@ -35,7 +35,7 @@ $(ENCODERS): $(STAMP)
 	@touch $@
 
 # Slow checks, after the tests: the same laws on many more problems, and on real encoders.
-verify: $(STAMP) $(MINILM) $(ENCODERS)
+verify: $(STAMP) $(MINILM) $(ENCODERS) $(SITE)
 	$(BIN)/python -m pytest -q -n auto -m slow
 
 lint: $(STAMP)
@@ -52,9 +52,18 @@ $(PEERS): $(STAMP)
 bench: $(STAMP) $(MINILM) $(PEERS)
 	$(BIN)/python -m benchmarks
 
-docs: $(STAMP)
+# What builds the site of the documentation.
+SITE := $(VENV)/.site
+$(SITE): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+# References from --help and docstrings, then the site, tutorials run on the way.
+docs: $(STAMP) $(SITE)
 	$(BIN)/python docs/cli_reference.py
 	$(BIN)/python docs/api_reference.py
+	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_site
+	@echo "Open docs/_site/index.html"
 
 # The pictures of the README and of the docs.
 figures: demo

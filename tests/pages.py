@@ -107,6 +107,7 @@ class Sandbox:
     def close(self):
         """Ctrl-C, as the pages say."""
         for process, said in self.running:
+            assert process.poll() is None, f"it ended by itself: {said.read_text()}"
             os.killpg(process.pid, signal.SIGINT)
             try:
                 process.wait(60)

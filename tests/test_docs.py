@@ -5,6 +5,7 @@ import re
 import runpy
 import shutil
 import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_the_api_reference_is_the_docstrings():
 
 @pytest.mark.parametrize("page", pages.PAGES)
 def test_every_block_is_of_a_kind_that_is_run(page):
-    assert pages.kinds(page) <= {"python", "toml", "promql", "text", "sh", "sh background", "sh elsewhere"}
+    assert pages.kinds(page) <= {"python", "toml", "promql", "text", "sh", "sh background", "sh elsewhere", "{toctree}"}
     for info, text in pages.blocks(page):
         assert info != "sh elsewhere" or any(text.startswith(begin) for begin in pages.ELSEWHERE), text
         # What is text is output, not code in disguise.
@@ -86,6 +87,7 @@ def test_the_page_works_as_written(page, models, tmp_path):
     from tests.monitoring.sentences import fresh, sentences
 
     texts = {"normal.txt": sentences(600, seed=0), "today.txt": fresh(60), "corpus.txt": fresh(90)[60:]}
+    texts |= {"january.txt": sentences(600, seed=1), "february.txt": sentences(600, seed=2)}
     with pages.one_at_a_time():
         sandbox = pages.Sandbox(tmp_path / "copy", models, texts)
         try:
@@ -105,6 +107,34 @@ def pictures_are_those_of_the_page(folder):
         one, other = (images.imread(path)[..., :3] for path in (ROOT / f"docs/images/{shown}.png", folder / made))
         assert one.shape == other.shape and abs(one - other).mean() < 0.02, made
     assert (folder / "demo" / "audit" / "index.html").exists() and (folder / "demo" / "audit" / "scenes.json").exists()
+
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.name)
+def test_tutorials_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(path.read_text())
+    assert told["nbformat"] == 4 and all(not cell.get("outputs") for cell in told["cells"])
+    namespace = {}
+    for cell in told["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), namespace)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_site_is_built_offline_with_pictures(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "docs", tmp_path / "site"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    for path in TUTORIALS:
+        page = (tmp_path / "site" / "tutorials" / path.name).with_suffix(".html").read_text()
+        assert path.stem == "encoder" or "<img" in page
+    # Nothing is fetched from elsewhere when a page is opened.
+    for page in (tmp_path / "site").rglob("*.html"):
+        assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=.(?:https?:)?//[^>]+>", page.read_text()), page
 
 
 def test_specs_on_the_page_parse():

@@ -106,11 +106,12 @@ def run(python, *given, code=0, **more):
     own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run([python, *map(str, given)], capture_output=True, text=True, timeout=280, env=own, **more)
     assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
-    return done.stdout + done.stderr
+    return done
 
 
 def frostline(python, *given, **more):
-    return run(python, "-m", "frostline", *given, **more)
+    done = run(python, "-m", "frostline", *given, **more)
+    return done.stdout + done.stderr
 
 
 def test_the_wheel_has_what_it_needs_and_nothing_else(wheel):
@@ -136,7 +137,7 @@ def test_without_extras(environment, tmp_path):
         (["explore"], "explore"),
     ):
         assert f"pip install 'frostline[{extra}]'" in frostline(python, *command, code=2)
-    told = json.loads(run(python, "-W", "ignore", "-m", "frostline", "doctor", "--json"))
+    told = json.loads(run(python, "-m", "frostline", "doctor", "--json").stdout)
     assert told["well"] and {one["name"]: one["works"] for one in told["trials"]}["encoders"] is None
 
 

@@ -7,12 +7,16 @@ import typer
 
 from frostline.cli import options
 
+PORT = 8420
+
 
 def explore(
     folder: Annotated[
         Path | None, typer.Argument(help="An audit (made with --keep-texts) or a run directory to look at.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8420,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; without it 8420, or a free one if that is taken.")
+    ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -32,16 +36,17 @@ def explore(
     from frostline.exploring.app import Explorer, make_app
     from frostline.exploring.opening import open_folder
     from frostline.web.limits import Limits
-    from frostline.web.running import hosts_of, listen, make_server, url_of
+    from frostline.web.running import hosts_of, listen_somewhere, make_server, url_of
 
     opened = None if folder is None else open_folder(folder)
-    with listen("127.0.0.1", port) as bound:
+    with listen_somewhere("127.0.0.1", port, PORT) as bound:
         explorer, url = Explorer(opened), url_of(bound)
+        # From here on nobody is turned away: who comes before the server is ready waits a moment.
+        bound.listen()
         if json:
             options.print_json({"url": url})
         elif not quiet:
             options.say(f"Open {url} in a browser. Ctrl-C ends it.", hang=0)
-        bound.listen()
         if browser:
             webbrowser.open(url)
         try:

@@ -92,6 +92,8 @@ def serve(
         )
         stop = configure(service.metrics.registry)
         url = url_of(bound)
+        # From here on nobody is turned away: who comes before the server is ready waits a moment.
+        bound.listen()
         if json:
             options.print_json({"url": url, "pid": os.getpid(), "events": str(events.absolute())})
         elif not quiet:

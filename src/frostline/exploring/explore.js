@@ -2,7 +2,7 @@
 // The setting is the address; a run is a stream of frames, kept here and played; predictions come beside it.
 const at = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const SHOWN_PER_SECOND = 30, WAIT = 180;
+const SHOWN_PER_SECOND = 36, WAIT = 180;
 let defaults = {}, setting = {}, run = null, view = null, playing = true, timer = 0, presets = [];
 
 function put(name, text, attributes = {}) {
@@ -337,12 +337,14 @@ function pause(still) {
   at("toggle").textContent = playing ? "Pause" : "Play";
 }
 
-let last = 0, rebuilt = 0;
+let last = 0, owed = 0, rebuilt = 0;
 function tick(now) {
   requestAnimationFrame(tick);
   if (!run?.ready) return;
   const count = run.frames.length;
-  if (playing && run.shown < count - 1 && now - last >= 1000 / SHOWN_PER_SECOND - 2) { last = now; run.shown++; cursor(); view.draw(); }
+  owed = Math.min(1, owed + (now - last) / 1000 * SHOWN_PER_SECOND);
+  last = now;
+  if (playing && run.shown < count - 1 && owed >= 1) { owed -= 1; run.shown++; cursor(); view.draw(); }
   else if (count === 1 && !run.first) { run.first = true; view.draw(); }
   if (run.changed && now - rebuilt > 200) {
     rebuilt = now; run.changed = false; chart();

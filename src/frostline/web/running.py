@@ -55,6 +55,16 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
+def listen_somewhere(host: str, port: int | None, usual: int) -> socket.socket:
+    """At the port that was asked for; where none was, at the usual one, or at a free one if that is taken."""
+    if port is not None:
+        return listen(host, port)
+    try:
+        return listen(host, usual)
+    except BadParameter:
+        return listen(host, 0)
+
+
 def url_of(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
