@@ -62,8 +62,8 @@ $(SITE): $(STAMP)
 docs: $(STAMP) $(SITE)
 	$(BIN)/python docs/cli_reference.py
 	$(BIN)/python docs/api_reference.py
-	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_site
-	@echo "Open docs/_site/index.html"
+	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_site/html
+	@echo "Open docs/_site/html/index.html"
 
 # The pictures of the README and of the docs.
 figures: demo

@@ -228,9 +228,18 @@ def _check_run(run: object) -> None:
         raise BadParameter(f"plot draws a run of simulate (a Trajectory), not {type(run).__name__}.")
 
 
+class _Picture(Figure):
+    """A figure that notebooks show, although pyplot does not know it."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
+
+
 def _figure(width: float, height: float) -> Figure:
     """A figure outside pyplot: no global state, no window, safe in threads."""
-    figure = Figure(figsize=(width, height))
+    figure = _Picture(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 
