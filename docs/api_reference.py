@@ -30,7 +30,7 @@ GROUPS = {
     "Monitoring": ["baseline", "load_baseline", "merge", "watch", "wrap"],
     "Pictures and errors": ["plot", "errors"],
 }
-LINE = 100
+LINE = 84
 
 
 def reference() -> str:

@@ -5,6 +5,7 @@ from frostline import __version__
 project, author, version = "frostline", "The frostline developers", __version__
 extensions = ["myst_nb"]
 html_theme = "furo"
+html_static_path, html_css_files = ["static"], ["pages.css"]
 html_title = f"frostline {__version__}"
 exclude_patterns = ["_site", "_build"]
 root_doc = "index"

@@ -31,11 +31,11 @@ def explore(
 
     need("fastapi", extra="explore")
     need("uvicorn", extra="explore")
+    import threading
     import webbrowser
 
-    from frostline.exploring.app import Explorer, make_app
+    from frostline.exploring.app import LIMITS, Explorer, make_app
     from frostline.exploring.opening import open_folder
-    from frostline.web.limits import Limits
     from frostline.web.running import hosts_of, listen_somewhere, make_server, url_of
 
     opened = None if folder is None else open_folder(folder)
@@ -48,8 +48,9 @@ def explore(
         elif not quiet:
             options.say(f"Open {url} in a browser. Ctrl-C ends it.", hang=0)
         if browser:
-            webbrowser.open(url)
+            # Some browsers stay until they are closed.
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         try:
-            make_server(make_app(explorer, hosts=hosts_of(bound)), Limits(), explorer.stop).run([bound])
+            make_server(make_app(explorer, hosts=hosts_of(bound)), LIMITS, explorer.stop).run([bound])
         finally:
             explorer.close()

@@ -2,7 +2,9 @@
 
 import asyncio
 import io
+import logging
 import tempfile
+import threading
 import zipfile
 from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +33,8 @@ from frostline.store import plain
 from frostline.web.guards import Guard
 from frostline.web.limits import Limits
 
+LOG = logging.getLogger("frostline")
+LIMITS = Limits(connections=64)
 MOST_STREAMS = 16
 T = TypeVar("T")
 
@@ -44,17 +48,37 @@ class Explorer:
         self.running = 0
         self.stopping = False
         self._frames = ThreadPoolExecutor(1, thread_name_prefix="frames")
-        self._others = ThreadPoolExecutor(1, thread_name_prefix="predictions")
+        self._predictions = ThreadPoolExecutor(1, thread_name_prefix="predictions")
+        self._exports = ThreadPoolExecutor(1, thread_name_prefix="exports")
 
     def stop(self) -> None:
         self.stopping = True
 
     def close(self) -> None:
-        self._frames.shutdown(cancel_futures=True)
-        self._others.shutdown(cancel_futures=True)
+        for pool in (self._frames, self._predictions, self._exports):
+            pool.shutdown(cancel_futures=True)
 
-    async def aside(self, work: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._others, work, *given)
+    async def predict(self, request: Request, spec: specs.Spec) -> Any:
+        return await self._while_wanted(request, self._predictions, lambda gone: predict(spec))
+
+    async def export(self, request: Request, spec: specs.Spec) -> bytes:
+        return await self._while_wanted(request, self._exports, lambda gone: zipped(spec, gone))
+
+    async def _while_wanted(
+        self, request: Request, pool: ThreadPoolExecutor, work: Callable[[threading.Event], T]
+    ) -> T:
+        """What ``work`` returns; it is told, or never begun, when nobody waits for it any more."""
+        gone = threading.Event()
+        waiting = asyncio.wrap_future(pool.submit(work, gone))
+        try:
+            while not waiting.done():
+                await asyncio.wait([waiting], timeout=0.2)
+                if self.stopping or await request.is_disconnected():
+                    raise HTTPException(503, "nobody waits for this any more.")
+            return waiting.result()
+        finally:
+            gone.set()
+            waiting.cancel()
 
     async def stream(self, spec: specs.Spec) -> AsyncIterator[bytes]:
         """The run's messages. A page that goes away ends it after the layer under way: nobody asks for the next."""
@@ -66,7 +90,8 @@ class Explorer:
                 message = await loop.run_in_executor(self._frames, _next, messages)
                 if message is None:
                     return
-                yield message
+                if message:
+                    yield message
         finally:
             self.running -= 1
             # In the same thread, behind the step under way.
@@ -88,7 +113,7 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
     async def explain(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": _sentence(error)}, 422)
 
-    return Guard(app, Limits(connections=64), hosts=hosts, open=("/", "/run", "/theory", "/run.zip"))
+    return Guard(app, LIMITS, hosts=hosts, open=("/", "/run", "/theory", "/run.zip"))
 
 
 def _pages(app: FastAPI, explorer: Explorer) -> None:
@@ -143,7 +168,7 @@ def _runs(app: FastAPI, explorer: Explorer) -> None:
     @app.get("/theory")
     async def theory(request: Request) -> JSONResponse:
         spec = asked(request)
-        return JSONResponse(plain(await explorer.aside(predict, spec)))
+        return JSONResponse(plain(await explorer.predict(request, spec)))
 
     @app.get("/run")
     async def run(request: Request) -> Response:
@@ -158,13 +183,18 @@ def _runs(app: FastAPI, explorer: Explorer) -> None:
 
     @app.get("/run.zip")
     async def folder(request: Request) -> Response:
-        return _attached(await explorer.aside(zipped, asked(request)), "run.zip", "application/zip")
+        return _attached(await explorer.export(request, asked(request)), "run.zip", "application/zip")
 
 
-def zipped(spec: specs.Spec) -> bytes:
-    """The run directory that ``frostline simulate`` would write."""
+def zipped(spec: specs.Spec, gone: threading.Event) -> bytes:
+    """The run directory that ``frostline simulate`` would write; given up when ``gone`` is set."""
+
+    def look(*_: Any) -> None:
+        if gone.is_set():
+            raise FrostlineError("nobody waits for this any more.")
+
     with tempfile.TemporaryDirectory() as place:
-        folder = record(spec, out=Path(place) / "run").folder
+        folder = record(spec, out=Path(place) / "run", report=look, measured=look).folder
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(folder.rglob("*")):
@@ -183,6 +213,9 @@ def _next(messages: Any) -> bytes | None:
         return next(messages, None)
     except FrostlineError as error:
         return pack("error", {"says": _sentence(error)})
+    except Exception as error:
+        LOG.exception("a run failed")
+        return pack("error", {"says": f"This should not happen: {type(error).__name__}; the terminal says more."})
 
 
 def _sentence(error: Exception) -> str:

@@ -28,12 +28,16 @@ function query() {
   for (const [key, value] of Object.entries(setting)) if (value !== defaults[key]) asked.set(key, value);
   return asked.toString().replaceAll("%2C", ",").replaceAll("%3B", ";");
 }
+let writing = 0;
 function remember() {
   const asked = query(), look = view ? place() : "";
-  history.replaceState(null, "", `${location.pathname}${asked ? `?${asked}` : ""}${look ? `#${look}` : ""}`);
-  at("link").href = location.href;
+  const address = `${location.pathname}${asked ? `?${asked}` : ""}${look ? `#${look}` : ""}`;
+  at("link").href = address;
   at("spec").href = `spec.toml?${asked}`;
   at("zip").href = `run.zip?${asked}`;
+  // Browsers refuse to have the address changed too often.
+  clearTimeout(writing);
+  writing = setTimeout(() => { try { history.replaceState(null, "", address); } catch { /* the link has it */ } }, 250);
 }
 function place() {
   // What the picture looks like beyond its setting: the layer where it was paused, and how the sphere is turned.
@@ -67,7 +71,7 @@ function fillMatrix(box) {
       const line = put("label", label), pair = put("span", undefined, { class: "pair" });
       const range = put("input", undefined, { type: "range", min: low, max: high, step, "aria-label": `${name}: ${label}` });
       const box = put("input", undefined, { inputmode: "decimal", size: 6, "aria-label": `${name}: ${label}, as a number` });
-      range.value = list[k]; box.value = list[k];
+      range.value = list[k] ?? 0; box.value = list[k] ?? "";
       const tell = (from, to) => from.addEventListener("input", () => { to.value = from.value; list[k] = from.value.trim(); change({ [key]: list.join(",") }, line.closest("fieldset")); });
       tell(range, box); tell(box, range);
       pair.append(range, box); line.append(pair);
@@ -78,7 +82,9 @@ function fillMatrix(box) {
     if (d === 3) rest.push(slider("tilt °", turn, 1, `${name}turn`, -90, 90, 1));
     rest.push(slider("twist °", turn, 2, `${name}turn`, -180, 180, 1));
   }
+  const held = box.contains(document.activeElement) && document.activeElement.matches("button");
   box.replaceChildren(...rest);
+  if (held) toggle.focus();
 }
 
 function rowsOf(name) {
@@ -115,9 +121,12 @@ function fillForm(but) {
 
 function change(what, but) {
   Object.assign(setting, what);
+  // What a broken link brought along was refused once; that is enough.
+  for (const key of Object.keys(setting)) if (!(key in defaults)) delete setting[key];
   fillForm(but);
   clearTimeout(timer);
-  timer = setTimeout(() => start(), WAIT);
+  // Who has paused at a layer looks at that layer of the next run, too.
+  timer = setTimeout(() => start(new URLSearchParams(playing || !run ? "" : { at: run.shown })), WAIT);
 }
 
 // ---- A run: its stream, its frames ----------------------------------------------------------------------------------
@@ -191,6 +200,7 @@ async function start(look = new URLSearchParams()) {
   trouble(null);
   at("words").replaceChildren();
   const asked = query();
+  // What it refuses, the run refuses as well, and says so.
   reach(`theory?${asked}`, { signal: own.stop.signal }).then(answer => answer.json()).then(told => own === run && theory(told)).catch(() => {});
   try {
     await play(await reach(`run?${asked}`, { signal: own.stop.signal }), own, look);
@@ -201,6 +211,7 @@ async function start(look = new URLSearchParams()) {
 
 function lost(error) {
   trouble(error instanceof TypeError ? "The server has gone away. Start frostline explore again and reload this page." : error.message);
+  at("speed").textContent = "";
   if (!run.ready) { view.draw(); at("chart").replaceChildren(); at("where").textContent = ""; at("legend").textContent = ""; at("kind").textContent = ""; }
 }
 
@@ -213,7 +224,7 @@ async function play(answer, own, look) {
     if (facts.kind === "frame") {
       own.frames.push({ ...facts, positions: arrays[0] });
       own.speed = facts.per_second;
-      if (look?.has("at") && own.frames.length - 1 === Number(look.get("at"))) { pause(true); go(own.frames.length - 1); }
+      if (look?.has("at") && own.frames.length - 1 === Number(look.get("at"))) { pause(true); go(own.frames.length - 1); remember(); }
     }
     if (facts.kind === "phases") { own.phases = facts; words({ Phases: facts.meaning }); }
     if (facts.kind === "bracket") own.brackets.push(facts);
@@ -287,7 +298,9 @@ function chart() {
   const { opening, frames } = run, { x, y, last, least } = axes(), made = [];
   const [ink, soft, faint, cold] = ["--ink", "--soft", "--faint", "--cold"].map(css);
   const shade = { concentration: css("--cold"), plateau: css("--good"), terminal: css("--warm") };
-  const text = (where, words) => mark("text", { fill: soft, "font-size": 13, "font-family": "system-ui, sans-serif", ...where }, words);
+  // On a phone the chart is drawn at half its size.
+  const letters = { fill: soft, "font-size": at("chart").clientWidth < 450 ? 21 : 13, "font-family": "system-ui, sans-serif" };
+  const text = (where, words) => mark("text", { ...letters, ...where }, words);
   for (const [name, colour] of Object.entries(shade)) {
     const phase = run.phases?.[name];
     if (!phase?.seen) continue;
@@ -302,7 +315,7 @@ function chart() {
   }
   for (let k = 0; k <= 4; k++) made.push(text({ x: x(last * k / 4), y: BOTTOM + 18, "text-anchor": k === 4 ? "end" : "middle" }, few(last * k / 4)));
   made.push(text({ x: (LEFT + RIGHT) / 2, y: BOTTOM + 38, "text-anchor": "middle" }, "time t (layers × step)"),
-    mark("text", { transform: `translate(16 ${(TOP + BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", fill: soft, "font-size": 13, "font-family": "system-ui, sans-serif" }, "W to the limit"));
+    mark("text", { transform: `translate(16 ${(TOP + BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", ...letters }, "W to the limit"));
   const line = (points, attributes) => points.length && made.push(mark("path", { d: `M${points.map(p => p.map(v => v.toFixed(1)).join(" ")).join("L")}`, fill: "none", ...attributes }));
   if (opening.bound.values) line(opening.times.map((t, k) => [x(t), y(opening.bound.values[k] ?? 1e9)]), { stroke: "#8a3ffc", "stroke-width": 1.6, "stroke-dasharray": "2 4" });
   line(frames.filter(f => f.w !== undefined).map(f => [x(f.t), y(f.w)]), { stroke: cold, "stroke-width": 2.4, class: "measured" });
@@ -332,20 +345,23 @@ function go(number) {
   run.shown = Math.min(run.frames.length - 1, Math.max(0, number));
   cursor(); view.draw();
 }
-function pause(still) {
-  playing = !still;
-  at("toggle").textContent = playing ? "Pause" : "Play";
-}
+const pause = still => { playing = !still; };
 
 let last = 0, owed = 0, rebuilt = 0;
 function tick(now) {
-  requestAnimationFrame(tick);
+  // What is to be drawn is drawn first, then comes the next tick: no frame is passed over.
+  try { beat(now); } finally { requestAnimationFrame(tick); }
+}
+const over = () => run?.ended && run.shown >= run.frames.length - 1;
+function beat(now) {
   if (!run?.ready) return;
   const count = run.frames.length;
   owed = Math.min(1, owed + (now - last) / 1000 * SHOWN_PER_SECOND);
   last = now;
   if (playing && run.shown < count - 1 && owed >= 1) { owed -= 1; run.shown++; cursor(); view.draw(); }
-  else if (count === 1 && !run.first) { run.first = true; view.draw(); }
+  else if (count && !run.first) { run.first = true; cursor(); view.draw(); }
+  const label = over() ? "Again" : playing ? "Pause" : "Play";
+  if (at("toggle").textContent !== label) at("toggle").textContent = label;
   if (run.changed && now - rebuilt > 200) {
     rebuilt = now; run.changed = false; chart();
     const whole = run.opening.times.length;
@@ -371,7 +387,7 @@ function picture() {
   }
   const label = document.createElement("i"); label.textContent = `${at("where").textContent} · ${many(run.opening.tokens)} tokens, β = ${setting.beta ?? "?"}`;
   return `<svg xmlns="${SVG}" width="1240" height="640" viewBox="0 0 1240 640"><rect width="1240" height="640" fill="${paper}"/>` +
-    `<circle cx="300" cy="300" r="${0.45 * view.zoom * side}" fill="none" stroke="${css("--faint")}"/><g opacity="0.25">${dots[0].join("")}</g><g opacity="0.85">${dots[1].join("")}</g>${rings.join("")}` +
+    `<svg width="600" height="600"><circle cx="300" cy="300" r="${0.45 * view.zoom * side}" fill="none" stroke="${css("--faint")}"/><g opacity="0.25">${dots[0].join("")}</g><g opacity="0.85">${dots[1].join("")}</g>${rings.join("")}</svg>` +
     `<text x="300" y="625" text-anchor="middle" font-family="system-ui, sans-serif" font-size="15" fill="${css("--ink")}">${label.innerHTML}</text>` +
     `<svg x="620" y="130" width="620" height="330" viewBox="0 0 620 330">${at("chart").innerHTML}</svg></svg>`;
 }
@@ -428,7 +444,7 @@ async function audit(about) {
     const n = scene().words.length;
     view.spots = scene().places[at("frame").value].subarray(3 * n * depth(), 3 * n * (depth() + 1));
     // The cloud may be small: zoom is up to the reader, depth is not dimmed, for tokens lie inside the ball.
-    view.renderer.points(view, view.spots, 3, colours(depth()), 11);
+    view.renderer.points(view, view.spots, 3, colours(depth()), 11, false);
     if (hot >= 0) view.ring(over, view.spots, 3, hot, 11, css("--ink"));
   });
   const light = number => {
@@ -487,12 +503,11 @@ function listen() {
     const chosen = presets.find(one => one.name === at("presets").value);
     if (!chosen) return;
     setting = whole(chosen.setting);
-    history.replaceState(null, "", location.pathname); view.moved = false;
+    view.home();
     pause(false); fillForm(); start();
   });
   at("toggle").addEventListener("click", () => {
-    pause(playing);
-    if (playing && run && run.shown >= run.opening?.times.length - 1) go(0);
+    if (over()) { pause(false); go(0); } else pause(playing);
     remember();
   });
   at("back").addEventListener("click", () => { pause(true); go(run.shown - 1); remember(); });
@@ -500,24 +515,28 @@ function listen() {
   at("scrub").addEventListener("input", () => { pause(true); go(Number(at("scrub").value)); remember(); });
   const seek = event => {
     if (!run?.ready || !(event.buttons & 1)) return;
-    const box = at("chart").getBoundingClientRect(), t = ((event.clientX - box.left) / box.width * 620 - LEFT) / (RIGHT - LEFT);
-    pause(true); go(Math.round(t * (run.opening.times.length - 1))); remember();
+    const box = at("chart").getBoundingClientRect(), { times } = run.opening;
+    const t = ((event.clientX - box.left) / box.width * 620 - LEFT) / (RIGHT - LEFT) * times.at(-1);
+    pause(true); go(times.reduce((best, time, k) => Math.abs(time - t) < Math.abs(times[best] - t) ? k : best, 0)); remember();
   };
   at("chart").addEventListener("pointerdown", seek);
   at("chart").addEventListener("pointermove", seek);
   window.addEventListener("keydown", event => {
-    if (event.target.matches("input, select, textarea, button, a")) return;
-    const does = { " ": () => at("toggle").click(), ",": () => at("back").click(), ".": () => at("forward").click(), Home: () => { pause(true); go(0); }, End: () => { pause(true); go(Infinity); } }[event.key];
+    const typing = event.target.matches("input:not([type=range]), select, textarea");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || (event.key === " " && event.target.matches("button, a, input"))) return;
+    const does = { " ": () => at("toggle").click(), ",": () => at("back").click(), ".": () => at("forward").click(), Home: () => { pause(true); go(0); remember(); }, End: () => { pause(true); go(Infinity); remember(); } }[event.key];
     if (does) { does(); event.preventDefault(); }
   });
   at("globe").addEventListener("pointerup", () => { view.moved = true; remember(); });
   at("globe").addEventListener("keyup", () => { view.moved = true; remember(); });
+  at("globe").addEventListener("wheel", remember);
   at("svg").addEventListener("click", () => run?.frames.length && hand(new Blob([picture()], { type: "image/svg+xml" }), "frostline.svg"));
   at("png").addEventListener("click", async () => run?.frames.length && hand(await toPng(picture()), "frostline.png"));
   at("spec").addEventListener("click", download);
   at("zip").addEventListener("click", download);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => run?.ready && chart());
-  window.addEventListener("popstate", () => { setting = whole(location.search); fillForm(); start(); });
+  // Another address was typed.
+  window.addEventListener("popstate", () => location.reload());
 }
 
 async function opened(about) {
@@ -531,7 +550,7 @@ async function opened(about) {
 async function main() {
   let about;
   try { about = await (await reach("about")).json(); } catch (error) { trouble(error.message); return; }
-  if (about.opened?.what === "audit") { await audit(about.opened); return; }
+  if (about.opened?.what === "audit") { try { await audit(about.opened); } catch (error) { trouble(error.message); } return; }
   at("audit").remove();
   defaults = about.defaults; presets = about.presets;
   at("presets").append(put("option", "something of my own", { value: "" }), ...presets.map(one => put("option", one.title, { value: one.name })));
@@ -549,4 +568,5 @@ async function main() {
   fillForm();
   start(look);
 }
+for (const kind of ["error", "unhandledrejection"]) window.addEventListener(kind, event => trouble(`This should not happen: ${(event.reason ?? event.error ?? event).message}`));
 main();

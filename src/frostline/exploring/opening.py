@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from frostline.auditing.frost import FEWEST
 from frostline.auditing.saving import FACTS, SCENES
 from frostline.auditing.scenes import FRAMES
 from frostline.errors import BadParameter, BadRun
@@ -56,17 +57,19 @@ def _audit(folder: Path) -> Opened:
             }
             for scene in found
         ]
-        frozen = facts.get("frost_line") or {}
+        line = facts.get("frost_line")
+        # As FrostLine.frozen: enough texts, and the interval ends before the last cloud.
+        frozen = line is not None and line["texts"] >= FEWEST and line["interval"][1] < len(line["share"]) - 1
         about = {
             "what": "audit",
             "model": "/".join(Path(str(facts["provenance"]["model"])).parts[-2:]),
             "sentence": str(facts["sentence"]),
             "frames": FRAMES,
-            "frost": frozen.get("layer"),
+            "frost": line["depth"] if frozen else None,
             "texts": [" ".join(scene["words"])[:80] for scene in scenes],
         }
         _check(scenes)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise BadRun(f"{folder} is not a whole audit: {type(error).__name__} in {SCENES} or {FACTS}.") from None
     blocks = [
         pack(
@@ -80,6 +83,8 @@ def _audit(folder: Path) -> Opened:
 
 
 def _check(scenes: list[dict[str, Any]]) -> None:
+    if not scenes:
+        raise ValueError
     for scene in scenes:
         clouds, n = scene["clusters"].shape
         shapes = {own.shape for own in scene["places"].values()}
@@ -94,6 +99,8 @@ def _run(folder: Path) -> Opened:
     d = run.tokens.shape[-1]
     if d not in (2, 3):
         raise BadParameter(f"{folder} is a run in d = {d}; the page shows 2 and 3. See its tokens.png instead.")
+    if not len(run.times):
+        raise BadParameter(f"{folder} is a run that kept no times; run it again with --save-at.")
     summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    about = {"what": "run", "name": folder.name, "sentence": summary["message"]}
+    about = {"what": "run", "name": folder.resolve().name, "sentence": summary["message"]}
     return Opened(about, b"".join(show_again(run)))

@@ -48,7 +48,7 @@ class Glass {
     this.name = "WebGL";
   }
   clear(canvas) { this.gl.viewport(0, 0, canvas.width, canvas.height); this.gl.clearColor(0, 0, 0, 0); this.gl.clear(this.gl.COLOR_BUFFER_BIT); }
-  points(view, positions, d, colours, size) {
+  points(view, positions, d, colours, size, deep = d === 3) {
     const gl = this.gl;
     gl.bindBuffer(gl.ARRAY_BUFFER, this.places); gl.bufferData(gl.ARRAY_BUFFER, positions, gl.DYNAMIC_DRAW);
     const short = positions instanceof Int16Array;
@@ -61,7 +61,7 @@ class Glass {
     gl.uniformMatrix3fv(this.at("turn"), false, [m[0], m[3], m[6], m[1], m[4], m[7], m[2], m[5], m[8]]);
     gl.uniform2f(this.at("scale"), 0.9 * view.zoom * least / width, 0.9 * view.zoom * least / height);
     gl.uniform1f(this.at("size"), size * (window.devicePixelRatio || 1));
-    gl.uniform1f(this.at("deep"), d === 3 ? 1 : 0);
+    gl.uniform1f(this.at("deep"), deep ? 1 : 0);
     gl.drawArrays(gl.POINTS, 0, positions.length / d);
   }
 }
@@ -70,11 +70,11 @@ class Flat {
   // The same on a 2D canvas.
   constructor(canvas) { this.context = canvas.getContext("2d"); this.name = "2D canvas"; }
   clear(canvas) { this.context.clearRect(0, 0, canvas.width, canvas.height); }
-  points(view, positions, d, colours, size) {
+  points(view, positions, d, colours, size, deep = d === 3) {
     const step = Math.max(1, Math.ceil(positions.length / d / 4000)), r = 0.5 * size * (window.devicePixelRatio || 1);
     for (let k = 0; k < positions.length / d; k += step) {
       const [x, y, z] = view.onScreen(positions, d, k);
-      this.context.fillStyle = `rgba(${colours[4 * k]},${colours[4 * k + 1]},${colours[4 * k + 2]},${colours[4 * k + 3] / 255 * (d === 3 && z < 0 ? 0.25 : 1)})`;
+      this.context.fillStyle = `rgba(${colours[4 * k]},${colours[4 * k + 1]},${colours[4 * k + 2]},${colours[4 * k + 3] / 255 * (deep && z < 0 ? 0.25 : 1)})`;
       this.context.beginPath(); this.context.arc(x, y, r, 0, TAU); this.context.fill();
     }
   }
@@ -90,7 +90,11 @@ class View {
     canvas.replaceWith(frame); frame.append(canvas, this.over);
     try {
       if (new URLSearchParams(location.hash.slice(1)).has("flat")) throw new Error("asked for");
+      // On another canvas first: one that has begun with WebGL cannot go on without.
+      new Glass(document.createElement("canvas")).gl.getExtension("WEBGL_lose_context")?.loseContext();
       this.renderer = new Glass(canvas);
+      canvas.addEventListener("webglcontextlost", event => event.preventDefault());
+      canvas.addEventListener("webglcontextrestored", () => { this.renderer = new Glass(canvas); this.draw(); });
     } catch { this.renderer = new Flat(canvas); }
     this.listen();
     new ResizeObserver(() => this.draw()).observe(frame);
@@ -115,17 +119,19 @@ class View {
     });
     canvas.addEventListener("wheel", e => { e.preventDefault(); this.zoomBy(Math.exp(-e.deltaY / 500)); }, { passive: false });
     canvas.addEventListener("keydown", e => {
+      if (e.ctrlKey || e.metaKey || e.altKey) return;
       const by = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] }[e.key];
       if (by) { this.turn(...by); e.preventDefault(); }
       if (e.key === "+" || e.key === "=") this.zoomBy(1.15);
       if (e.key === "-") this.zoomBy(1 / 1.15);
-      if (e.key === "0") { this.zoom = 1; this.matrix = this.turnable ? HOME() : FLAT(); this.draw(); }
+      if (e.key === "0") this.home();
     });
   }
   turn(across, down) {
     if (!this.turnable) return;
     this.matrix = mat3(mat3(turnX(down), turnY(across)), this.matrix); this.draw();
   }
+  home() { this.zoom = 1; this.moved = false; this.matrix = this.turnable ? HOME() : FLAT(); this.draw(); }
   zoomBy(factor) { this.zoom = Math.min(8, Math.max(0.5, this.zoom * factor)); this.draw(); }
   setDimension(d) { if (this.turnable !== (d === 3)) { this.turnable = d === 3; this.matrix = d === 3 ? HOME() : FLAT(); } }
   turned(x, y, z) {
@@ -174,21 +180,29 @@ function hue(turn) {
   return [c(0), c(-1 / 3), c(1 / 3)];
 }
 
+const placeOf = (goals, d, k) => Array.from(goals.subarray(d * k, d * k + d), v => Math.round(1000 * v) + 0).join();
+
 function coloursOf(goals, start, d) {
   // By where a token is sent: two colours for two points, a wheel for a circle; grey: nowhere. Without a limit: by start.
   const n = start.length / d, found = new Uint8Array(4 * n), known = goals.some(value => !Number.isNaN(value));
   const places = new Set();
-  if (known) for (let k = 0; k < n && places.size < 3; k++) if (!Number.isNaN(goals[d * k])) places.add(Array.from(goals.subarray(d * k, d * k + d), v => v.toFixed(3)).join());
-  const two = known && places.size <= 2, first = [...places][0];
+  if (known) for (let k = 0; k < n && places.size < 3; k++) if (!Number.isNaN(goals[d * k])) places.add(placeOf(goals, d, k));
+  const two = known && places.size <= 2, first = [...places][0], [across, up] = widest(known ? goals : start, d);
   for (let k = 0; k < n; k++) {
     let colour = [150, 150, 150];
     if (known && !Number.isNaN(goals[d * k])) {
-      if (two) colour = Array.from(goals.subarray(d * k, d * k + d), v => v.toFixed(3)).join() === first ? [218, 106, 30] : [38, 126, 200];
-      else colour = hue(Math.atan2(goals[d * k + 1], goals[d * k]) / TAU);
-    } else if (!known) colour = hue(Math.atan2(start[d * k + 1], start[d * k]) / TAU);
+      if (two) colour = placeOf(goals, d, k) === first ? [218, 106, 30] : [38, 126, 200];
+      else colour = hue(Math.atan2(goals[d * k + up], goals[d * k + across]) / TAU);
+    } else if (!known) colour = hue(Math.atan2(start[d * k + up], start[d * k + across]) / TAU);
     found.set([...colour, 210], 4 * k);
   }
   return found;
+}
+
+function widest(places, d) {
+  // The two coordinates in which places differ most: a wheel of colours goes round in their plane.
+  const sizes = Array.from({ length: d }, (_, c) => { let sum = 0; for (let k = c; k < places.length; k += d) sum += (places[k] || 0) ** 2; return sum; });
+  return sizes.map((size, c) => [size, c]).sort((a, b) => b[0] - a[0]).slice(0, 2).map(pair => pair[1]).sort();
 }
 
 function distinct(goals, d, most) {
@@ -196,7 +210,7 @@ function distinct(goals, d, most) {
   const found = new Map();
   for (let k = 0; k < goals.length / d; k++) {
     if (Number.isNaN(goals[d * k])) continue;
-    const place = goals.subarray(d * k, d * k + d), key = Array.from(place, v => v.toFixed(4)).join();
+    const place = goals.subarray(d * k, d * k + d), key = placeOf(goals, d, k);
     if (!found.has(key)) { found.set(key, place); if (found.size >= most) break; }
   }
   return Float32Array.from([...found.values()].flatMap(place => [...place]));

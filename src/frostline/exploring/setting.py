@@ -19,6 +19,10 @@ FEWEST, MOST = 10, 100_000
 """Tokens."""
 MOST_LAYERS = 1000
 LONGEST = 10_000.0
+MOST_OF_TWO_HEADS = 10_000
+"""Tokens: their limits are integrated one by one."""
+KEPT = 5
+"""Times that a run directory keeps."""
 ADAPTIVE_FRAMES = 240
 DEFAULTS = {
     "d": "3",
@@ -84,6 +88,8 @@ def to_spec(asked: Mapping[str, str]) -> specs.Spec:
     }
     head = {"B": matrix(given, "B", d), "V": matrix(given, "V", d)}
     if given["B2"].strip():
+        if n > MOST_OF_TWO_HEADS:
+            raise BadSpec(f"n is {n}; with a second head the page takes {MOST_OF_TWO_HEADS:,} tokens at most.")
         table["heads"] = [head, {"B": matrix(given, "B2", d), "V": matrix(given, "V2", d)}]
     else:
         table |= head
@@ -94,7 +100,12 @@ def to_spec(asked: Mapping[str, str]) -> specs.Spec:
                 f"page takes {MOST_LAYERS}. Take a longer step or an earlier end."
             )
         table["step"] = step
-    return specs.parse(table, source="the setting")
+    spec = specs.parse(table, source="the setting")
+    if spec.step is not None:
+        # Times at layers: others would shorten steps, and what is exported would not be what was seen.
+        times = times_of(spec)
+        spec.save_at = times[np.unique(np.linspace(0, len(times) - 1, KEPT).round().astype(int))].tolist()
+    return spec
 
 
 def times_of(spec: specs.Spec) -> np.ndarray:

@@ -30,14 +30,15 @@ SECONDS = 1.0
 
 
 def show(spec: specs.Spec) -> Iterator[bytes]:
-    """Messages of a new run, as they become known; a FrostlineError first if the spec makes no run."""
+    """Messages of a new run, as they become known (an empty one is a breath, not a message); a FrostlineError first if
+    the spec makes no run."""
     assert spec.until is not None
     layers = specs.build_heads(spec)
     initial, weights = specs.build_tokens(spec)
     times = times_of(spec)
     x0 = torch.from_numpy(initial)
     steps = Steps(layers, x0, until=spec.until, weights=weights, stepper=specs.build_stepper(spec), save_at=times)
-    yield from _messages(layers, x0, weights, times, (frame.numpy() for frame in steps.frames()))
+    yield from _messages(layers, x0, weights, times, _by_steps(steps))
     yield _end(steps.status)
 
 
@@ -54,7 +55,7 @@ def _messages(
     x0: torch.Tensor,
     weights: np.ndarray | None,
     times: np.ndarray,
-    frames: Iterator[np.ndarray],
+    frames: Iterator[np.ndarray | None],
 ) -> Iterator[bytes]:
     target, initial = Target.of(layers, x0, weights), x0.numpy()
     drawn = slice(None, None, -(-len(initial) // MOST_DRAWN))
@@ -73,7 +74,12 @@ def _messages(
     yield pack("opening", opening, coarse(initial[drawn]), goal[drawn].astype("<f4"))
     measured = _Measured(target.measure, times)
     started = time.monotonic()
-    for number, x in enumerate(frames):
+    number = -1
+    for x in frames:
+        if x is None:
+            yield b""
+            continue
+        number += 1
         facts = measured.at(number, x)
         facts["per_second"] = number / max(time.monotonic() - started, 1e-9) if number else None
         yield pack("frame", {"number": number, "t": times[number], **facts}, coarse(x[drawn]))
@@ -81,6 +87,14 @@ def _messages(
             yield from measured.phases()
     yield from measured.phases()
     yield from measured.brackets()
+
+
+def _by_steps(steps: Steps) -> Iterator[np.ndarray | None]:
+    """Frames; None after a step without one, so that whoever asks can stop between steps."""
+    yield from (frame.numpy() for frame in steps.state.frames)
+    for progress in steps:
+        yield None
+        yield from (frame.numpy() for frame in progress.frames)
 
 
 def _end(status: str) -> bytes:

@@ -18,7 +18,8 @@ HEADERS = (
     (b"cache-control", b"no-store"),
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        b"frame-ancestors 'none'; base-uri 'none'",
     ),
 )
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
@@ -93,6 +94,9 @@ class Guard:
                 raise Refused(
                     403, "the Host header names another machine; use the address that was printed at the start."
                 )
+            if headers.get(b"sec-fetch-site") == b"cross-site" and path != "/":
+                # A page elsewhere could not read the answer, but it could make us work.
+                raise Refused(403, "this was asked by a page of another site.")
             return
         if path in self._open:
             return
