@@ -6,10 +6,11 @@ import time
 import tomllib
 import zipfile
 
+import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.exploring.messages import unpack
+from frostline.exploring.messages import FINEST, unpack
 from frostline.exploring.opening import open_folder
 from frostline.exploring.setting import read, to_spec
 from frostline.predicting import predict
@@ -40,12 +41,15 @@ def test_the_run_directory_opens(client, tmp_path):
     archive.extractall(tmp_path)
     run = fl.load_run(tmp_path / "run")
     assert run.status == "finished" and len(run.initial) == 100
+    # It is the run that was seen: the same layers.
+    seen = [arrays[0] for facts, arrays in unpack(client.get(f"/run?{SMALL}").body) if facts["kind"] == "frame"]
+    assert run.steps == 10 and np.abs(seen[-1] / FINEST - run.tokens[-1]).max() <= 1 / FINEST
     assert {"run/tokens.png", "run/tokens.svg", "run/distance.svg"} <= set(archive.namelist())
 
 
 @pytest.mark.parametrize("path", ["/run", "/theory", "/spec.toml", "/run.zip"])
 @pytest.mark.parametrize(
-    ("asked", "said"), [("n=10000000", "100,000"), ("B=nan,1,1", "B"), ("x=1", "unknown key"), ("n=%ff%fe", "whole")]
+    ("asked", "said"), [("n=10000000", "100,000"), ("B=nan,1,1", "NaN"), ("x=1", "unknown key"), ("n=%ff%fe", "whole")]
 )
 def test_bad_settings_are_sentences(client, path, asked, said):
     reply = client.get(f"{path}?{asked}")
@@ -61,6 +65,8 @@ def test_bad_settings_are_sentences(client, path, asked, said):
 
 def test_only_this_machine_is_answered(client):
     assert client.get("/", headers={"Host": "evil.example"}).status == 403
+    assert client.get("/run", headers={"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert client.get("/", headers={"Sec-Fetch-Site": "cross-site"}).status == 200
     assert client.get("/nothing").status == 404 and client.get("/opened").status == 404
     assert "default-src 'none'" in client.get("/").headers["content-security-policy"]
 
@@ -83,6 +89,15 @@ def test_closing_the_page_ends_the_work(client):
     assert wait_for(lambda: explorer.running == 0)
     # Nothing is left in the thread that computes: a new page is served at once.
     assert client.get(f"/run?{SMALL}").status == 200
+
+
+def test_an_export_that_nobody_waits_for_is_given_up(client):
+    connection = http.client.HTTPConnection(*client.address)
+    connection.request("GET", "/run.zip?n=20000&until=100")
+    time.sleep(1)
+    connection.close()
+    start = time.monotonic()
+    assert client.get(f"/run.zip?{SMALL}").status == 200 and time.monotonic() < start + 60
 
 
 def test_two_pages_take_turns(client):

@@ -87,6 +87,7 @@ def test_times_are_layers():
         ("antipodal=maybe", "0 or 1"),
         ("colour=red", "unknown key"),
         ("seed=-1", "seed"),
+        ("B2=1,1,1&n=50000", "second head"),
         ("B=" + "1," * 300, "characters"),
         ("&".join(f"a{k}=1" for k in range(70)), "64 keys"),
     ],
