@@ -166,7 +166,8 @@ def test_queries_on_the_page_are_queries(tmp_path):
 def test_links_lead_somewhere(page):
     text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.S | re.M)
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
-        if not target.startswith("http"):
+        # m_β[ρ](x) is a formula.
+        if not target.startswith("http") and ("." in target or "/" in target):
             assert ((ROOT / page).parent / target).exists(), target
 
 

@@ -1,6 +1,7 @@
 """Between the network and the application: who may come in, how much they may bring, and how long they may take."""
 
 import asyncio
+import contextlib
 import hmac
 import json
 import logging
@@ -23,6 +24,8 @@ HEADERS = (
     ),
 )
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
+DRAINED, DRAINING = 8, 0.2
+"""How much of a body that is too large is still read, and for how long, in units of the limits of bodies."""
 Count = Callable[[str, int], None]
 
 
@@ -108,6 +111,17 @@ class Guard:
         """A path for the log: one that is ours, or nothing that a client chose."""
         return path if path in self._known else "(another path)"
 
+    async def _drain(self, receive: Receive) -> None:
+        """Read on for a moment: who is cut off while sending may never see the answer."""
+        more = True
+        left = DRAINED * self.limits.body_bytes
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAINING * self.limits.slow_seconds):
+                while more and left > 0:
+                    message = await receive()
+                    more = message.get("more_body", False)
+                    left -= len(message.get("body", b""))
+
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most, close = self.limits.body_bytes, (b"connection", b"close")
         large = Refused(413, f"the body is larger than {most} bytes; send fewer texts at a time.", close)
@@ -123,11 +137,13 @@ class Guard:
                         raise Refused(400, "the connection was closed before the body had arrived.", close)
                     body += message.get("body", b"")
                     if len(body) > most:
-                        raise large
+                        break
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
             raise Refused(408, f"the body took longer than {self.limits.slow_seconds:g} s.", close) from None
+        await self._drain(receive)
+        raise large
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
