@@ -34,6 +34,12 @@ $(ENCODERS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps rxnfp==0.1.0 rxnmapper==0.4.3
 	@touch $@
 
+# What builds the site of the documentation.
+SITE := $(VENV)/.site
+$(SITE): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
 # Slow checks, after the tests: the same laws on many more problems, and on real encoders.
 verify: $(STAMP) $(MINILM) $(ENCODERS) $(SITE)
 	$(BIN)/python -m pytest -q -n auto -m slow
@@ -51,12 +57,6 @@ $(PEERS): $(STAMP)
 
 bench: $(STAMP) $(MINILM) $(PEERS)
 	$(BIN)/python -m benchmarks
-
-# What builds the site of the documentation.
-SITE := $(VENV)/.site
-$(SITE): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	@touch $@
 
 # References from --help and docstrings, then the site, tutorials run on the way.
 docs: $(STAMP) $(SITE)

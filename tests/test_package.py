@@ -21,7 +21,8 @@ from packaging.requirements import Requirement
 from tests.encoders import tiny
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("", "encoders", "monitor", "explore", "cluster")
+# Loops are compiled anew in each environment.
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def link(own, site):
 
 def run(python, *given, code=0, **more):
     own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run([python, *map(str, given)], capture_output=True, text=True, timeout=280, env=own, **more)
+    done = subprocess.run([python, *map(str, given)], capture_output=True, text=True, timeout=600, env=own, **more)
     assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
     return done
 

@@ -16,7 +16,7 @@ TOKENS = 4000
 CLOSE = 1e-6
 """How far two engines may be apart: their tolerance is a tenth of it."""
 FAR = 0.3
-"""How far the tokens of the small run may still be from their limit (0.17 is right)."""
+"""How far the tokens of the small run may still be from their limit (0.06 is right)."""
 SECRET = re.compile(r"[\w.+-]+@|/\S+")
 """What has no place in a bug report: paths and addresses, in somebody else's error messages."""
 
