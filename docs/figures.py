@@ -29,7 +29,6 @@ axes.figure.savefig(Path(__file__).parent / "images" / "bound.png", dpi=110, met
 def screenshots() -> None:
     """The explorer, as docs/start.md shows it; with Debian's Chromium."""
     import shutil
-    import threading
 
     from playwright.sync_api import sync_playwright
 
@@ -50,21 +49,18 @@ def screenshots() -> None:
         explorer = Explorer(opened)
         with listen("127.0.0.1", 0) as bound, sync_playwright() as playwright:
             server = make_server(make_app(explorer, hosts=hosts_of(bound)), Limits(), explorer.stop)
-            thread = threading.Thread(target=server.run, args=([bound],))
-            thread.start()
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1360, "height": 800})
-            page.goto(f"{url_of(bound)}/{where}")
-            page.wait_for_function(ready, timeout=120_000)
-            if opened is None:
-                page.evaluate("pause(true), go(32)")
-            else:
-                page.locator("#layer").fill("5")
-            page.wait_for_timeout(800)
-            page.screenshot(path=images / f"{name}.png")
-            browser.close()
-            server.handle_exit(15, None)
-            thread.join()
+            with server.beside(bound):
+                browser = playwright.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox"])
+                page = browser.new_page(viewport={"width": 1360, "height": 800})
+                page.goto(f"{url_of(bound)}/{where}")
+                page.wait_for_function(ready, timeout=120_000)
+                if opened is None:
+                    page.evaluate("pause(true), go(32)")
+                else:
+                    page.locator("#layer").fill("5")
+                page.wait_for_timeout(800)
+                page.screenshot(path=images / f"{name}.png")
+                browser.close()
         explorer.close()
 
 

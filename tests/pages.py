@@ -71,6 +71,7 @@ class Sandbox:
         return own | {"PATH": path, "PYTHONPATH": str(self.folder / "src"), "BROWSER": "true", "MPLBACKEND": "agg"}
 
     def run(self, info, text):
+        """Whether the block was run; it fails if the block does."""
         if info == "python":
             with contextlib.chdir(self.folder):
                 exec(compile(text, "page", "exec"), self.namespace)
@@ -84,6 +85,7 @@ class Sandbox:
             self.start(text)
         elif info == "sh elsewhere":
             assert any(text.startswith(begin) for begin in ELSEWHERE), text
+        return info in ("python", "sh", "sh background")
 
     def start(self, text):
         """What stays until Ctrl-C: started, and left running until the page is over."""

@@ -54,13 +54,16 @@ def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
     for info, text in pages.blocks(page):
         if info == "python":
             exec(text, namespace)
+    assert {"fl", "np"} & set(namespace)
 
 
 def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     """The rest of it takes minutes: see below."""
     monkeypatch.chdir(tmp_path)
     ((_, text),) = [block for block in pages.blocks("README.md") if block[0] == "python"]
-    exec(text, {})
+    namespace = {}
+    exec(text, namespace)
+    assert namespace["run"].status == "finished" and len(namespace["axes"]) == 4
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +96,8 @@ def test_the_page_works_as_written(page, models, tmp_path):
     with pages.one_at_a_time() if serves else contextlib.nullcontext():
         sandbox = pages.Sandbox(tmp_path / "copy", models, texts)
         try:
-            for info, text in pages.blocks(page):
-                sandbox.run(info, text)
+            run = [info for info, text in pages.blocks(page) if sandbox.run(info, text)]
+            assert "sh" in run
         finally:
             sandbox.close()
         if page == "docs/start.md":

@@ -1,7 +1,5 @@
 """An explorer on a free port of this machine."""
 
-import signal
-import threading
 from contextlib import contextmanager
 
 import pytest
@@ -17,16 +15,13 @@ def exploring(opened=None):
     explorer = Explorer(opened)
     with listen("127.0.0.1", 0) as bound:
         server = make_server(make_app(explorer, hosts=hosts_of(bound)), Limits(), explorer.stop)
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
         client = Client(url_of(bound))
         client.explorer, client.server = explorer, server
         try:
-            client.wait_until_ready()
-            yield client
+            with server.beside(bound):
+                client.wait_until_ready()
+                yield client
         finally:
-            server.handle_exit(signal.SIGTERM, None)
-            thread.join()
             explorer.close()
 
 

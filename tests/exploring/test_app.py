@@ -1,7 +1,9 @@
 """The explorer over a real socket: runs as streams, predictions, exports, refusals; work ends with its page."""
 
+import gc
 import http.client
 import io
+import socket
 import time
 import tomllib
 import zipfile
@@ -89,6 +91,21 @@ def test_closing_the_page_ends_the_work(client):
     assert wait_for(lambda: explorer.running == 0)
     # Nothing is left in the thread that computes: a new page is served at once.
     assert client.get(f"/run?{SMALL}").status == 200
+
+
+def test_a_page_that_stops_reading_and_goes_away_is_not_counted(client):
+    """The run is then ended while a frame is being sent: at once, and not when the garbage is collected."""
+    with socket.create_connection(client.address) as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.sendall(b"GET /run?n=20000&until=40 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        gc.disable()
+        try:
+            assert wait_for(lambda: client.explorer.running == 1)
+            time.sleep(5)
+            reader.close()
+            assert wait_for(lambda: client.explorer.running == 0, seconds=10)
+        finally:
+            gc.enable()
 
 
 def test_an_export_that_nobody_waits_for_is_given_up(client):

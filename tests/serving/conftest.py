@@ -1,7 +1,5 @@
 """A real server on a free port of this machine, with the tiny model of the monitoring tests."""
 
-import signal
-import threading
 from contextlib import contextmanager
 
 import pytest
@@ -25,16 +23,11 @@ def serving(base, folder, path, *, token=None, limits=SHORT, **settings):
         server = make_server(
             make_app(service, token=token, hosts=hosts_of(bound)), limits, service.drain, service.refuse
         )
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
         client = Client(url_of(bound), token=token)
         client.service = service
-        try:
+        with server.beside(bound):
             client.wait_until_ready()
             yield client
-        finally:
-            server.handle_exit(signal.SIGTERM, None)
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,7 @@ def _closely(
     """What needs pairs of tokens, or the heads."""
     found.add(
         number,
-        clusters=[_clusters(x) for x in u],
+        clusters=[linked(x).max() + 1 for x in u],
         to_previous=[between(x, y) for x, y in itertools.pairwise(u)],
         to_last=[between(x, u[-1]) for x in u],
     )
@@ -202,9 +202,9 @@ def between(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"]) -> float:
     return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
 
 
-def _clusters(x: np.ndarray) -> int:
-    """Groups of tokens linked by angles below ``SAME``."""
-    return int(connected_components(x @ x.T > np.cos(SAME), directed=False)[0])
+def linked(x: Float[np.ndarray, "n d"]) -> np.ndarray:
+    """The number of each token's group: tokens linked by angles below ``SAME``."""
+    return np.asarray(connected_components(x @ x.T > np.cos(SAME), directed=False)[1])
 
 
 def _cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse.csgraph import connected_components
 
-from frostline.auditing.clouds import CLOSE_TOKENS, SAME
+from frostline.auditing.clouds import CLOSE_TOKENS, linked
 from frostline.encoders.capture import Model, Tokenized, batches, rows, see
 from frostline.encoders.folding import FoldedLayer, norm_before
 from frostline.encoders.loading import Encoder
@@ -16,7 +15,7 @@ from frostline.encoders.loading import Encoder
 FRAMES = {
     "tokens": "where these tokens point most, at the last layer: the same directions at every depth",
     "heads": "the dominant eigenspace of ΣVBᵀ over the heads of the layer that the tokens enter: other directions at "
-    "every depth",
+    "every depth, to look along and not a limit, for heads do not simply add up",
 }
 
 
@@ -48,17 +47,18 @@ def scenes(
         for place, number in enumerate(batch.numbers):
             clouds = [norm.on_sphere(state[place])[0] for norm, state in zip(norms, states, strict=True)]
             found[number] = [cloud[:CLOSE_TOKENS] for cloud in clouds]
-    fixed = np.linalg.svd(np.concatenate([clouds[-1] for clouds in found.values()]), full_matrices=False)[2][:3]
+    last = np.concatenate([clouds[-1] for clouds in found.values()])
+    fixed = np.linalg.svd(last, full_matrices=True)[2][:3]
     turning = [dominant(layer) for layer in layers]
     frames = {"tokens": [fixed] * len(norms), "heads": [*turning, turning[-1]]}
     return tuple(
         Scene(
             words=tuple(map(str, tokenizer.convert_ids_to_tokens(list(few.ids[number][:CLOSE_TOKENS])))),
             places={
-                name: np.stack([_seen(cloud, frame) for cloud, frame in zip(clouds, own, strict=True)])
+                name: np.stack([cloud @ frame.T for cloud, frame in zip(clouds, own, strict=True)])
                 for name, own in frames.items()
             },
-            clusters=np.stack([connected_components(x @ x.T > np.cos(SAME), directed=False)[1] for x in clouds]),
+            clusters=np.stack([linked(x) for x in clouds]),
         )
         for number, clouds in sorted(found.items())
     )
@@ -69,20 +69,10 @@ def dominant(layer: FoldedLayer) -> Float[np.ndarray, "3 d"]:
     A = sum(head.beta * head.matrices.A for head in layer.heads())
     values, vectors = np.linalg.eig(np.asarray(A))
     order = np.argsort(-values.real, kind="stable")[:3]
-    basis = np.concatenate([vectors[:, order].real, vectors[:, order].imag], axis=1)
-    # The dominant direction first; a complex pair gives its plane twice, and what is left over of it is dropped.
-    found = np.zeros((0, len(basis)))
-    for vector in basis[:, [0, 3, 1, 4, 2, 5]].T:
+    found = np.zeros((0, len(vectors)))
+    # Real and imaginary part, the dominant first: a complex pair gives its plane twice, and the second time nothing.
+    for vector in (part for pair in vectors[:, order].T for part in (pair.real, pair.imag)):
         rest = vector - found.T @ (found @ vector)
         if len(found) < 3 and np.linalg.norm(rest) > 1e-6:
             found = np.vstack([found, rest / np.linalg.norm(rest)])
-    return _filled(found)
-
-
-def _filled(directions: np.ndarray) -> np.ndarray:
-    """Three rows: zeros for directions that are not there (d < 3)."""
-    return np.vstack([directions, np.zeros((3 - len(directions), directions.shape[1]))])
-
-
-def _seen(cloud: np.ndarray, frame: np.ndarray) -> np.ndarray:
-    return cloud @ _filled(frame).T
+    return found

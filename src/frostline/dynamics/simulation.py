@@ -140,8 +140,7 @@ def simulate(
 class Steps:
     """A simulation a step at a time, for those who want to look on: iterate for a Progress after every step.
 
-    Arguments as ``simulate``'s. ``frames()`` yields the tokens at the times of ``save_at`` alone; ``status`` says how
-    it ended.
+    Arguments as ``simulate``'s; ``status`` says how it ended.
     """
 
     def __init__(
@@ -179,11 +178,6 @@ class Steps:
 
     def __iter__(self) -> Iterator[Progress]:
         return self.walk.go(self.state)
-
-    def frames(self) -> Iterator[Tensor]:
-        yield from self.state.frames
-        for progress in self:
-            yield from progress.frames
 
 
 def steps_again(run: Trajectory) -> Iterator[Progress]:

@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 
 class Explorer:
-    """What the page's server holds: one thread that computes frames, a step of every open page in turn, and one for
-    predictions and exports. ``running`` counts the streams that are not over."""
+    """What the page's server holds: one thread that computes frames, a step of every open page in turn, one for
+    predictions and one for exports. ``running`` counts the streams that are not over."""
 
     def __init__(self, opened: Opened | None = None):
         self.opened = opened
@@ -113,13 +113,12 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
     async def explain(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": _sentence(error)}, 422)
 
-    return Guard(app, LIMITS, hosts=hosts, open=("/", "/run", "/theory", "/run.zip"))
+    return Guard(app, LIMITS, hosts=hosts, known=("/", "/run", "/theory", "/run.zip"))
 
 
 def _pages(app: FastAPI, explorer: Explorer) -> None:
     here = files("frostline.exploring")
     style = (files("frostline.report") / "page.css").read_text() + (here / "explore.css").read_text()
-    texts = {"/explore.js": "text/javascript", "/picture.js": "text/javascript"}
     page = (here / "explore.html").read_text()
     about = {
         "version": __version__,
@@ -136,15 +135,12 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
     async def styles() -> Response:
         return Response(style, media_type="text/css")
 
-    def serve_text(path: str, kind: str) -> None:
-        body = (here / path[1:]).read_text()
+    scripts = {name: (here / name).read_text() for name in ("explore.js", "picture.js")}
 
-        @app.get(path)
-        async def script() -> Response:
-            return Response(body, media_type=kind)
-
-    for path, kind in texts.items():
-        serve_text(path, kind)
+    @app.get("/explore.js")
+    @app.get("/picture.js")
+    async def script(request: Request) -> Response:
+        return Response(scripts[request.url.path[1:]], media_type="text/javascript")
 
     @app.get("/about")
     async def told() -> JSONResponse:

@@ -114,6 +114,17 @@ class Server(uvicorn.Server):
             for sent, handler in before.items():
                 signal.signal(sent, handler)
 
+    @contextlib.contextmanager
+    def beside(self, bound: socket.socket) -> Iterator[None]:
+        """Serving from a thread while other work is done."""
+        thread = threading.Thread(target=self.run, args=([bound],))
+        thread.start()
+        try:
+            yield
+        finally:
+            self.handle_exit(signal.SIGTERM, None)
+            thread.join()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
             # Asked twice. Threads at work cannot be ended politely; what is in the event file stays there.
