@@ -356,7 +356,7 @@ const over = () => run?.ended && run.shown >= run.frames.length - 1;
 function beat(now) {
   if (!run?.ready) return;
   const count = run.frames.length;
-  owed = Math.min(1, owed + (now - last) / 1000 * SHOWN_PER_SECOND);
+  owed = Math.min(2, owed + (now - last) / 1000 * SHOWN_PER_SECOND);
   last = now;
   if (playing && run.shown < count - 1 && owed >= 1) { owed -= 1; run.shown++; cursor(); view.draw(); }
   else if (count && !run.first) { run.first = true; cursor(); view.draw(); }
