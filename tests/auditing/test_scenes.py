@@ -72,7 +72,7 @@ def test_a_planted_space_is_the_dominant_one(folder):
 def test_a_saved_audit_opens_and_a_second_one_without_texts_leaves_none(audit, folder, tmp_path):
     audit.save(tmp_path)
     opened = open_folder(tmp_path)
-    messages = list(unpack(opened.messages))
+    messages = list(unpack(b"".join(opened.messages())))
     assert [facts["words"] for facts, _ in messages] == [list(scene.words) for scene in audit.scenes]
     for (_, arrays), scene in zip(messages, audit.scenes, strict=True):
         for name, array in zip(FRAMES, arrays, strict=True):

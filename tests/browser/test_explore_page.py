@@ -12,8 +12,11 @@ import pytest
 
 import frostline as fl
 from frostline import spec as specs
+from frostline.exploring.messages import FINEST
 from frostline.exploring.opening import open_folder
 from frostline.exploring.setting import read, to_spec
+from frostline.recording import record
+from frostline.store import load_run
 from tests.browser.chromium import needs_chromium
 from tests.exploring.conftest import exploring
 
@@ -337,5 +340,27 @@ def test_an_audit_is_scrubbed_and_pointed_at(browser, audit):
         box = page.locator("#cloud").bounding_box()
         page.mouse.move(box["x"] + x, box["y"] + y)
         assert page.locator("#text .hot").inner_text() == "melt"
+        assert page.troubles == []
+        page.close()
+
+
+def test_a_run_directory_is_played(browser, tmp_path):
+    spec = to_spec(read("n=400&until=6&step=0.5"))
+    folder = record(spec, out=tmp_path / "mine").folder
+    run = load_run(folder)
+    with exploring(open_folder(folder)) as client:
+        page = opened(browser, client.url)
+        until(page, "run?.ended && run.shown === run.frames.length - 1")
+        assert "The run in mine" in page.locator("#watch").inner_text()
+        last = len(run.times) - 1
+        assert f"saved time {last} of {last}" in page.locator("#where").inner_text()
+        measured = page.evaluate("run.frames.map(frame => frame.w)")
+        assert measured == pytest.approx(fl.distance_curve(run).upper.tolist())
+        shown = np.array(page.evaluate("Array.from(run.frames.at(-1).positions)")).reshape(-1, 3) / FINEST
+        assert shown == pytest.approx(run.tokens[-1], abs=1e-4)
+        assert page.locator("#png").is_visible() and not page.locator("#presets").is_visible()
+        with page.expect_download() as told:
+            page.locator("#svg").click()
+        assert told.value.path().read_text().startswith("<svg")
         assert page.troubles == []
         page.close()

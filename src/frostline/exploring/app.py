@@ -6,7 +6,7 @@ import logging
 import tempfile
 import threading
 import zipfile
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.resources import files
@@ -80,9 +80,13 @@ class Explorer:
             gone.set()
             waiting.cancel()
 
-    async def stream(self, spec: specs.Spec) -> AsyncIterator[bytes]:
-        """The run's messages. A page that goes away ends it after the layer under way: nobody asks for the next."""
-        messages = show(spec)
+    def streamed(self, messages: Iterator[bytes]) -> Response:
+        if self.running >= MOST_STREAMS:
+            raise HTTPException(503, f"{MOST_STREAMS} runs are under way in other tabs; close some.")
+        return StreamingResponse(self._stream(messages), media_type="application/octet-stream")
+
+    async def _stream(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """A run's messages. A page that goes away ends it after the layer under way: nobody asks for the next."""
         loop = asyncio.get_running_loop()
         self.running += 1
         try:
@@ -95,8 +99,8 @@ class Explorer:
         finally:
             self.running -= 1
             # In the same thread, behind the step under way.
-            if not self.stopping:
-                self._frames.submit(messages.close)  # type: ignore[attr-defined]
+            if not self.stopping and isinstance(messages, Generator):
+                self._frames.submit(messages.close)
 
 
 def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
@@ -154,7 +158,7 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
     async def clouds() -> Response:
         if explorer.opened is None:
             raise HTTPException(404, "nothing was opened; start with: frostline explore FOLDER")
-        return Response(explorer.opened.messages, media_type="application/octet-stream")
+        return explorer.streamed(explorer.opened.messages())
 
 
 def _runs(app: FastAPI, explorer: Explorer) -> None:
@@ -168,9 +172,7 @@ def _runs(app: FastAPI, explorer: Explorer) -> None:
 
     @app.get("/run")
     async def run(request: Request) -> Response:
-        if explorer.running >= MOST_STREAMS:
-            raise HTTPException(503, f"{MOST_STREAMS} runs are under way in other tabs; close some.")
-        return StreamingResponse(explorer.stream(asked(request)), media_type="application/octet-stream")
+        return explorer.streamed(show(asked(request)))
 
     @app.get("/spec.toml")
     async def spec(request: Request) -> Response:

@@ -109,6 +109,7 @@ function fillForm(but) {
   }
   for (const range of at("setting").querySelectorAll("[data-log]")) {
     if (range !== document.activeElement) range.value = Math.log10(Number(setting[range.dataset.log]) || 1);
+    range.setAttribute("aria-valuetext", setting[range.dataset.log]);
   }
   for (const box of at("setting").querySelectorAll(".matrix")) if (box !== but) fillMatrix(box);
   for (const line of at("setting").querySelectorAll("[data-for]")) line.hidden = !line.dataset.for.split(" ").includes(setting.tokens);
@@ -333,7 +334,7 @@ function cursor() {
   const place = axesX(frame.t);
   now.setAttribute("x1", place); now.setAttribute("x2", place);
   at("scrub").value = run.shown;
-  const parts = [`layer ${run.shown} of ${run.opening.times.length - 1}`, `t = ${few(frame.t, 4)}`];
+  const parts = [`${run.saved ? "saved time" : "layer"} ${run.shown} of ${run.opening.times.length - 1}`, `t = ${few(frame.t, 4)}`];
   if (frame.w !== undefined) parts.push(`W ${run.opening.exact ? "=" : "≤"} ${few(frame.w)}`);
   if (frame.off_cluster) parts.push(`${many(frame.off_cluster)} tokens off-cluster`);
   at("where").textContent = parts.join(" · ");
@@ -483,8 +484,10 @@ async function audit(about) {
   for (const id of ["layer", "colour", "frame"]) at(id).addEventListener("input", show);
   window.addEventListener("keydown", event => {
     if (event.target.matches("input, select")) return;
-    if (event.key === "," || event.key === ".") { at("layer").value = depth() + (event.key === "." ? 1 : -1); show(); }
+    const to = { ",": depth() - 1, ".": depth() + 1, Home: 0, End: at("layer").max }[event.key];
+    if (to !== undefined) { at("layer").value = to; show(); event.preventDefault(); }
   });
+  at("space").hidden = true;
   open();
 }
 
@@ -541,9 +544,13 @@ function listen() {
 
 async function opened(about) {
   // A run directory: played, not played with.
-  at("setting").hidden = true; document.querySelector(".presets").hidden = true;
+  document.querySelector(".presets").hidden = true;
+  document.title = `${about.name} · frostline explore`;
+  at("play").classList.add("saved");
+  for (const part of at("setting").children) part.hidden = !part.contains(at("png"));
+  for (const part of ["link", "spec", "zip"]) at(part).hidden = true;
   at("watch").textContent = `The run in ${about.name}: ${about.sentence}`;
-  run = { stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0 };
+  run = { stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0, saved: true };
   await play(await reach("opened"), run);
 }
 

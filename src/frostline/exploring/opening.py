@@ -1,6 +1,7 @@
 """A saved audit, or a run directory, opened for the page."""
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ MOST_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Opened:
-    """``about``: what the page is told at once; ``messages``: the rest."""
+    """``about``: what the page is told at once; ``messages()``: the rest, as it becomes known."""
 
     about: dict[str, Any]
-    messages: bytes
+    messages: Callable[[], Iterator[bytes]]
 
 
 def open_folder(folder: Path) -> Opened:
@@ -79,7 +80,7 @@ def _audit(folder: Path) -> Opened:
         )
         for scene in scenes
     ]
-    return Opened(about, b"".join(blocks))
+    return Opened(about, lambda: iter(blocks))
 
 
 def _check(scenes: list[dict[str, Any]]) -> None:
@@ -103,4 +104,4 @@ def _run(folder: Path) -> Opened:
         raise BadParameter(f"{folder} is a run that kept no times; run it again with --save-at.")
     summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     about = {"what": "run", "name": folder.resolve().name, "sentence": summary["message"]}
-    return Opened(about, b"".join(show_again(run)))
+    return Opened(about, lambda: show_again(run))
