@@ -156,7 +156,7 @@ def test_sliders_and_typed_rows_say_the_same(visit):
     until(page, "!document.getElementById('trouble').hidden")
     assert "NaN" in page.locator("#trouble").inner_text()
     page.locator("fieldset[data-matrix=B] textarea").fill("1 0 0\n0 .5 0\n0 0 .2")
-    until(page, "document.getElementById('trouble').hidden && run.ended")
+    until(page, "document.getElementById('trouble').hidden && run?.ended")
 
 
 def test_keys_play_step_and_scrub(visit):
@@ -181,7 +181,7 @@ def test_presets_are_there_and_play(visit):
     until(page, "presets.length > 10 && run?.ready")
     page.locator("#presets").select_option("rotation")
     until(page, "run.ready && run.opening.limit?.kind === 'rotation'")
-    assert "for ever" in page.locator("#watch").inner_text()
+    assert "tips over" in page.locator("#watch").inner_text()
     until(page, "document.getElementById('legend').innerText.includes('No limit')")
     page.locator("#presets").select_option("finite-tokens")
     until(page, "document.getElementById('words').innerText.includes('Outside the theory')")
@@ -225,7 +225,7 @@ def test_broken_links_are_a_sentence_in_the_page(visit, address, said):
     until(page, "!document.getElementById('trouble').hidden")
     assert said in page.locator("#trouble").inner_text()
     page.locator("#presets").select_option("first")
-    until(page, "document.getElementById('trouble').hidden && run.ready && run.frames.length > 5")
+    until(page, "document.getElementById('trouble').hidden && run?.ready && run.frames.length > 5")
 
 
 def test_two_tabs_and_a_server_that_goes_away(browser):
@@ -364,3 +364,117 @@ def test_a_run_directory_is_played(browser, tmp_path):
         assert told.value.path().read_text().startswith("<svg")
         assert page.troubles == []
         page.close()
+
+
+def test_keys_are_the_players_except_where_a_slider_needs_them(visit):
+    page = visit(f"?{SMALL}")
+    ended(page)
+    beta = page.get_by_label("beta, logarithmic", exact=True)
+    beta.focus()
+    page.keyboard.press(" ")
+    until(page, "playing && run.shown < run.frames.length - 1")
+    assert page.evaluate("scrollY") == 0
+    page.keyboard.press("End")
+    until(page, "setting.beta === '100000'")
+
+
+def test_zoom_keeps_what_is_under_the_pointer_and_the_picture_can_be_moved(visit):
+    page = visit(f"?{SMALL}&d=2")
+    ended(page)
+    box = page.locator("#globe").bounding_box()
+    spot = (round(box["x"] + 0.8 * box["width"]), round(box["y"] + 0.3 * box["height"]))
+    under = """([x, y]) => { const b = view.canvas.getBoundingClientRect(), side = Math.min(b.width, b.height);
+        const away = [(x - b.left - b.width / 2) / side, (y - b.top - b.height / 2) / side];
+        return away.map((v, k) => (v - view.shift[k]) / view.zoom) }"""
+    before = page.evaluate(under, spot)
+    page.mouse.move(*spot)
+    page.mouse.wheel(0, -400)
+    until(page, "view.zoom > 2")
+    assert page.evaluate(under, spot) == pytest.approx(before, abs=1e-6)
+    shift = page.evaluate("view.shift[0]")
+    page.mouse.down()
+    page.mouse.move(spot[0] - 100, spot[1])
+    page.mouse.up()
+    assert page.evaluate("view.shift[0]") == pytest.approx(shift - 100 / min(box["width"], box["height"]), abs=1e-6)
+    until(page, "location.hash.includes('shift=')")
+    again = visit(page.url.split("/", 3)[3])
+    until(again, "run?.ready")
+    assert again.evaluate("[view.zoom, ...view.shift]") == pytest.approx(
+        page.evaluate("[view.zoom, ...view.shift]"), abs=2e-3
+    )
+    page.locator("#globe").focus()
+    page.keyboard.press("0")
+    assert page.evaluate("[view.zoom, ...view.shift]") == [1, 0, 0]
+
+
+def test_who_has_paused_stays_at_that_time(visit):
+    page = visit("?n=300&until=12")
+    ended(page)
+    page.evaluate("pause(true), go(100)")
+    for label, value, text in (("until", "11", "t = 10"), ("stepper", "adaptive", "t = 10"), ("until", "5", "t = 5")):
+        since = page.evaluate("run.since")
+        field = page.locator(f"[name={label}]")
+        field.select_option(value) if label == "stepper" else field.fill(value)
+        until(page, "before => run.since > before && run.ended", arg=since)
+        assert f"{text} " in page.locator("#where").inner_text().replace("10.04", "10")
+        assert not page.evaluate("playing")
+
+
+def test_a_refusal_leaves_the_picture(visit):
+    page = visit(f"?{SMALL}")
+    ended(page)
+    before = cloud(page)
+    page.locator("[name=beta]").fill("-")
+    until(page, "!document.getElementById('trouble').hidden")
+    assert (cloud(page) == before).all() and page.locator("#words").inner_text()
+    page.locator("[name=beta]").fill("50")
+    until(page, "document.getElementById('trouble').hidden && run.ended")
+
+
+def test_matrices_as_people_write_them(visit):
+    page = visit(f"?{SMALL}&B=1,0.2,0;0,1,0;0,0,0.5")
+    ended(page)
+    area = page.get_by_label("B, row by row")
+    area.fill("[[1, 0.3, 0],\n [0, 1, 0],\n [0, 0, 0.5],]\n\n")
+    until(page, "setting.B === '1,0.3,0;0,1,0;0,0,0.5'")
+    page.locator("fieldset[data-matrix=B] button").click()
+    until(page, "setting.B === '1,0.5,0.2'")
+    page.locator("fieldset[data-matrix=B] button").click()
+    until(page, "setting.B === '1,0.3,0;0,1,0;0,0,0.5'")
+    page.locator("[name=d]").select_option("2")
+    until(page, "setting.B === '1,0.3;0,1'")
+    page.locator("[name=n]").fill("1,000")
+    until(page, "setting.n === '1000' && run.opening.tokens === 1000 && run.ended")
+    assert page.locator("#trouble").is_hidden()
+
+
+def test_going_where_nothing_is_yet(visit):
+    page = visit("?n=5000&until=20")
+    until(page, "run?.frames.length > 2")
+    page.locator("#scrub").fill("180")
+    assert page.evaluate("run.shown") < 180
+    until(page, "run.shown === 180")
+    assert not page.evaluate("playing")
+
+
+def test_pictures_are_light_and_whole(visit):
+    page = visit(f"?{SMALL}", PHONE)
+    ended(page)
+    text = page.evaluate("picture()")
+    root = ElementTree.fromstring(text)
+    assert (
+        'fill="#ffffff"' in text and "#e3e9ee" not in text and not page.evaluate("document.documentElement.className")
+    )
+    words = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert sum(word.endswith(" %") for word in words if word) == 2
+    # The line below fits: 1240 wide, about 8 a letter.
+    assert all(len(word) * 8 <= 1240 for word in words)
+
+
+def test_a_phone_keeps_the_sphere_in_sight(visit):
+    page = visit(f"?{SMALL}", PHONE)
+    ended(page)
+    page.get_by_label("beta, logarithmic", exact=True).scroll_into_view_if_needed()
+    page.evaluate("document.querySelector('[data-matrix=V]').scrollIntoView()")
+    box = page.locator("#globe").bounding_box()
+    assert -1 <= box["y"] < 100 and box["height"] < 300

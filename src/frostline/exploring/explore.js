@@ -3,7 +3,8 @@
 const at = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const SHOWN_PER_SECOND = 36, WAIT = 180;
-let defaults = {}, setting = {}, run = null, view = null, playing = true, timer = 0, presets = [];
+// `run` is what is shown, `coming` the last one that was asked for: the same, unless it was refused or has just begun.
+let defaults = {}, setting = {}, run = null, coming = null, view = null, playing = true, timer = 0, presets = [];
 
 function put(name, text, attributes = {}) {
   const made = document.createElement(name);
@@ -45,23 +46,35 @@ function place() {
   if (new URLSearchParams(location.hash.slice(1)).has("flat")) look.set("flat", "1");
   if (run && !playing) look.set("at", run.shown);
   if (view.zoom !== 1) look.set("zoom", view.zoom.toFixed(3));
+  if (view.shift.some(Boolean)) look.set("shift", view.shift.map(x => x.toFixed(3)).join(","));
   if (view.moved) look.set("turn", Array.from(view.matrix, x => x.toFixed(4)).join(","));
   return look.toString().replaceAll("%2C", ",");
 }
 
+const aside = {};
+function fitted(name, d) {
+  // A typed matrix in another dimension: cut, or with the usual value on the new place of its diagonal.
+  const rows = setting[name].split(";").map(row => row.split(","));
+  return Array.from({ length: d }, (_, i) => Array.from({ length: d }, (_, j) => rows[i]?.[j] ?? (i === j ? defaults[name].split(",")[i] : "0")).join(",")).join(";");
+}
 function fillMatrix(box) {
   const name = box.dataset.matrix, d = Number(setting.d), typed = setting[name].includes(";");
   const rest = [box.querySelector("legend")];
   const toggle = put("button", typed ? "use sliders" : "type it", { type: "button", class: "small" });
   toggle.addEventListener("click", () => {
-    change(typed ? { [name]: defaults[name], [`${name}turn`]: "0,0,0" } : { [name]: rowsOf(name).map(row => row.join(",")).join(";") });
+    // What was there comes back with the next click.
+    const kept = aside[name];
+    aside[name] = { [name]: setting[name], [`${name}turn`]: setting[`${name}turn`] };
+    if (typed) change(kept && !kept[name].includes(";") ? kept : { [name]: defaults[name], [`${name}turn`]: "0,0,0" });
+    else change(kept?.[name].split(";").length === d ? kept : { [name]: rowsOf(name).map(row => row.join(",")).join(";") });
   });
   rest.push(toggle);
   if (typed) {
     const area = put("textarea", undefined, { rows: d, "aria-label": `${name}, row by row`, spellcheck: "false" });
     area.value = setting[name].split(";").map(row => row.split(",").join("  ")).join("\n");
     area.addEventListener("input", () => {
-      const rows = area.value.trim().split(/\n|;/).map(row => row.trim().split(/[\s,]+/).join(","));
+      // As Python, Matlab or a spreadsheet would write it.
+      const rows = area.value.replace(/\]\s*,/g, "\n").replace(/[[\](){}]/g, " ").split(/\n|;/).map(row => row.split(/[\s,]+/).filter(Boolean).join(",")).filter(Boolean);
       change({ [name]: rows.join(";") + (rows.length === 1 ? ";" : "") }, box);
     });
     rest.push(area);
@@ -78,9 +91,10 @@ function fillMatrix(box) {
       return line;
     };
     for (let k = 0; k < d; k++) rest.push(slider(`value ${k + 1}`, values, k, name, -2, 2, 0.01));
-    rest.push(slider("angle °", turn, 0, `${name}turn`, -90, 90, 1));
-    if (d === 3) rest.push(slider("tilt °", turn, 1, `${name}turn`, -90, 90, 1));
-    rest.push(slider("twist °", turn, 2, `${name}turn`, -180, 180, 1));
+    const turned = (label, k, reach, meaning) => { const line = slider(label, turn, k, `${name}turn`, -reach, reach, 1); line.title = meaning; rest.push(line); };
+    turned("angle °", 0, 90, "turns the first eigenvector towards the second axis");
+    if (d === 3) turned("tilt °", 1, 90, "turns the first eigenvector towards the third axis");
+    turned("twist °", 2, 180, "turns what goes out against what comes in: the matrix is no longer symmetric");
   }
   const held = box.contains(document.activeElement) && document.activeElement.matches("button");
   box.replaceChildren(...rest);
@@ -126,8 +140,9 @@ function change(what, but) {
   for (const key of Object.keys(setting)) if (!(key in defaults)) delete setting[key];
   fillForm(but);
   clearTimeout(timer);
-  // Who has paused at a layer looks at that layer of the next run, too.
-  timer = setTimeout(() => start(new URLSearchParams(playing || !run ? "" : { at: run.shown })), WAIT);
+  // Who has paused at a time looks at that time of the next run, too.
+  const moment = !playing && run?.frames.length ? { moment: run.frames[run.shown].t } : "";
+  timer = setTimeout(() => start(new URLSearchParams(moment)), WAIT);
 }
 
 // ---- A run: its stream, its frames ----------------------------------------------------------------------------------
@@ -177,9 +192,12 @@ async function reach(path, options) {
   return answer;
 }
 
-function begin(opening, start, goals) {
+function begin(own, opening, start, goals) {
   const d = opening.dimension;
   const places = distinct(goals, d, 400);
+  run = own;
+  at("words").replaceChildren();
+  own.theory?.then(told => told && own === run && theory(told));
   Object.assign(run, { opening, d, goals, places, colours: coloursOf(goals, start, d), frames: [], shown: 0, ready: true });
   view.setDimension(d);
   at("scrub").max = opening.times.length - 1;
@@ -188,6 +206,7 @@ function begin(opening, start, goals) {
   at("legend").textContent = [
     places.length ? `${few ? "Rings" : "Small dark dots"}: the predicted limit. Colour: where a token is sent${opening.without_limit ? ` (grey: nowhere, ${many(opening.without_limit)} of them)` : ""}.` : "No limit to show. Colour: where a token began.",
     places.length / d === 2 ? "%: tokens within 0.3 rad." : "", d === 3 ? "Tokens on the far side are pale; drag to turn." : "", each > 1 ? `One token in ${each} is drawn.` : "",
+    !run.saved && opening.tokens !== Number(setting.n) ? `${many(opening.tokens)} tokens, not ${setting.n}: quadrature and antipodes come in whole sets.` : "",
     view.renderer.name === "WebGL" ? "" : "Drawn without WebGL."].filter(Boolean).join(" ");
   at("kind").textContent = opening.exact ? "It is exact: the limit is two points." : opening.no_distance ? opening.no_distance
     : "The line pairs each token with its own limit: an upper bound. Bars: the bracket that optimal transport guarantees.";
@@ -196,48 +215,54 @@ function begin(opening, start, goals) {
 }
 
 async function start(look = new URLSearchParams()) {
-  run?.stop.abort();
-  const own = run = { stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0, since: performance.now() };
-  trouble(null);
-  at("words").replaceChildren();
+  coming?.stop.abort();
+  const own = coming = newRun();
   const asked = query();
-  // What it refuses, the run refuses as well, and says so.
-  reach(`theory?${asked}`, { signal: own.stop.signal }).then(answer => answer.json()).then(told => own === run && theory(told)).catch(() => {});
   try {
-    await play(await reach(`run?${asked}`, { signal: own.stop.signal }), own, look);
+    // Until it is known to be possible, the picture stays what it was.
+    const answer = await reach(`run?${asked}`, { signal: own.stop.signal });
+    trouble(null);
+    // What it refuses, the run refuses as well, and says so.
+    own.theory = reach(`theory?${asked}`, { signal: own.stop.signal }).then(told => told.json()).catch(() => null);
+    await play(answer, own, look);
   } catch (error) {
-    if (error.name !== "AbortError" && own === run) lost(error);
+    if (error.name !== "AbortError" && own === coming) lost(error);
   }
 }
+const newRun = () => ({ stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0, since: performance.now() });
 
 function lost(error) {
   trouble(error instanceof TypeError ? "The server has gone away. Start frostline explore again and reload this page." : error.message);
   at("speed").textContent = "";
-  if (!run.ready) { view.draw(); at("chart").replaceChildren(); at("where").textContent = ""; at("legend").textContent = ""; at("kind").textContent = ""; }
 }
 
 async function play(answer, own, look) {
-  let ended = false;
+  let ended = false, last = 0;
   for await (const [facts, arrays] of messages(answer)) {
-    if (own !== run) return;
+    if (own !== coming) return;
     if (facts.kind === "error") throw new Error(facts.says);
-    if (facts.kind === "opening") begin(facts, ...arrays);
+    if (facts.kind === "opening") begin(own, facts, ...arrays);
     if (facts.kind === "frame") {
       own.frames.push({ ...facts, positions: arrays[0] });
       own.speed = facts.per_second;
-      if (look?.has("at") && own.frames.length - 1 === Number(look.get("at"))) { pause(true); go(own.frames.length - 1); remember(); }
+      const number = own.frames.length - 1;
+      const there = look.has("at") ? number === Math.min(Number(look.get("at")), last) : look.has("moment") && (facts.t >= Number(look.get("moment")) - 1e-9 || number === last);
+      if (there && !own.found) { own.found = true; pause(true); go(number); remember(); }
     }
+    if (facts.kind === "opening") last = facts.times.length - 1;
+    if (facts.kind === "curve") { own.curve = facts.times.map((t, k) => ({ t, w: facts.values[k] })); words(facts.words); }
     if (facts.kind === "phases") { own.phases = facts; words({ Phases: facts.meaning }); }
     if (facts.kind === "bracket") own.brackets.push(facts);
     if (facts.kind === "end") { ended = true; own.ended = facts.says; words({ "How it ended": facts.says }); }
     own.changed = true;
   }
-  if (!ended && own === run) throw new Error("The stream ended early: the server was stopped. Start frostline explore again and reload this page.");
+  if (!ended && own === coming) throw new Error("The stream ended early: the server was stopped. Start frostline explore again and reload this page.");
 }
 
 function theory(told) {
   const layer = told.layers[0], terminal = layer.terminal;
-  words({ Regime: told.regime.meaning, Rates: layer.rates.none_because ?? layer.rates.meaning,
+  const coarse = setting.stepper !== "adaptive" && Number(setting.step) > 0.5 ? ` But steps of ${setting.step} are far from the continuous time it speaks of.` : "";
+  words({ Regime: told.regime.meaning + coarse, Rates: layer.rates.none_because ?? layer.rates.meaning,
     "Terminal phase": terminal.none_because ?? terminal.meaning + (terminal.hand_over === null ? "" : ` Hand-over (eq. 13, leading order) at about t = ${few(terminal.hand_over)}.`) });
 }
 
@@ -251,7 +276,7 @@ function words(said) {
       const after = [...at("words").children].find(one => ORDER.indexOf(one.dataset.name) > ORDER.indexOf(name));
       at("words").insertBefore(row, after ?? null);
     }
-    row.lastChild.replaceChildren(...text.split("\n").map(line => put("p", line)));
+    row.lastChild.replaceChildren(...text.split("\n").map(line => put("p", line.charAt(0).toUpperCase() + line.slice(1))));
   }
 }
 
@@ -270,18 +295,22 @@ function paint(view, over) {
 }
 function shares(view, over, frame) {
   // A tight cluster is one dot, whatever its mass: say how much of the tokens is within 0.3 rad.
-  const n = frame.positions.length / run.d, ratio = window.devicePixelRatio || 1;
+  const ratio = window.devicePixelRatio || 1;
   over.font = `${13 * ratio}px system-ui, sans-serif`; over.fillStyle = css("--ink"); over.textAlign = "center";
   for (let k = 0; k < run.places.length / run.d; k++) {
-    let near = 0;
-    for (let j = 0; j < n; j++) {
-      let dot = 0;
-      for (let c = 0; c < run.d; c++) dot += frame.positions[run.d * j + c] * run.places[run.d * k + c];
-      if (dot >= FINEST * Math.cos(0.3)) near++;
-    }
     const [x, y] = view.onScreen(run.places, run.d, k);
-    over.fillText(`${Math.round(100 * near / n)} %`, x, y - 17 * ratio);
+    over.fillText(near(frame, k), x, y - 17 * ratio);
   }
+}
+function near(frame, k) {
+  let count = 0;
+  const n = frame.positions.length / run.d;
+  for (let j = 0; j < n; j++) {
+    let dot = 0;
+    for (let c = 0; c < run.d; c++) dot += frame.positions[run.d * j + c] * run.places[run.d * k + c];
+    if (dot >= FINEST * Math.cos(0.3)) count++;
+  }
+  return `${Math.round(100 * count / n)} %`;
 }
 function dark(count) {
   const ink = matchMedia("(prefers-color-scheme: dark)").matches ? 235 : 20;
@@ -290,7 +319,7 @@ function dark(count) {
 
 const LEFT = 62, RIGHT = 608, TOP = 14, BOTTOM = 282;
 function axes() {
-  const last = run.opening.times.at(-1), seen = run.frames.map(frame => frame.w).filter(w => w > 0);
+  const last = run.opening.times.at(-1), seen = (run.curve ?? run.frames).map(one => one.w).filter(w => w > 0);
   const low = Math.min(0.5, ...seen, ...run.brackets.map(one => one.lower).filter(w => w > 0));
   const least = Math.max(-9, Math.floor(Math.log10(Math.max(low, 1e-9)))), most = Math.log10(2.6);
   return { x: t => LEFT + (RIGHT - LEFT) * t / last, y: w => TOP + (BOTTOM - TOP) * Math.min(1.02, Math.max(-0.02, (most - Math.log10(Math.max(w, 1e-12))) / (most - least))), last, least };
@@ -319,7 +348,7 @@ function chart() {
     mark("text", { transform: `translate(16 ${(TOP + BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", ...letters }, "W to the limit"));
   const line = (points, attributes) => points.length && made.push(mark("path", { d: `M${points.map(p => p.map(v => v.toFixed(1)).join(" ")).join("L")}`, fill: "none", ...attributes }));
   if (opening.bound.values) line(opening.times.map((t, k) => [x(t), y(opening.bound.values[k] ?? 1e9)]), { stroke: "#8a3ffc", "stroke-width": 1.6, "stroke-dasharray": "2 4" });
-  line(frames.filter(f => f.w !== undefined).map(f => [x(f.t), y(f.w)]), { stroke: cold, "stroke-width": 2.4, class: "measured" });
+  line((run.curve ?? frames).filter(f => f.w !== undefined).map(f => [x(f.t), y(f.w)]), { stroke: cold, "stroke-width": 2.4, class: "measured" });
   for (const one of run.brackets) made.push(mark("line", { class: "bracket", x1: x(one.t), x2: x(one.t), y1: y(Math.max(one.lower, 1e-9)), y2: y(one.upper), stroke: ink, "stroke-width": 3 }),
     mark("line", { x1: x(one.t) - 5, x2: x(one.t) + 5, y1: y(one.upper), y2: y(one.upper), stroke: ink, "stroke-width": 1.5 }),
     mark("line", { x1: x(one.t) - 5, x2: x(one.t) + 5, y1: y(Math.max(one.lower, 1e-9)), y2: y(Math.max(one.lower, 1e-9)), stroke: ink, "stroke-width": 1.5 }));
@@ -333,10 +362,11 @@ function cursor() {
   if (!now || !frame) return;
   const place = axesX(frame.t);
   now.setAttribute("x1", place); now.setAttribute("x2", place);
-  at("scrub").value = run.shown;
+  at("scrub").value = run.goal ?? run.shown;
   const parts = [`${run.saved ? "saved time" : "layer"} ${run.shown} of ${run.opening.times.length - 1}`, `t = ${few(frame.t, 4)}`];
   if (frame.w !== undefined) parts.push(`W ${run.opening.exact ? "=" : "≤"} ${few(frame.w)}`);
   if (frame.off_cluster) parts.push(`${many(frame.off_cluster)} tokens off-cluster`);
+  if (frame.imbalance > 0.0005) parts.push(`${few(100 * frame.imbalance, 2)} % of the mass at the wrong point`);
   at("where").textContent = parts.join(" · ");
 }
 const axesX = t => LEFT + (RIGHT - LEFT) * t / run.opening.times.at(-1);
@@ -344,6 +374,8 @@ const axesX = t => LEFT + (RIGHT - LEFT) * t / run.opening.times.at(-1);
 function go(number) {
   if (!run?.frames.length) return;
   run.shown = Math.min(run.frames.length - 1, Math.max(0, number));
+  // Beyond what is computed: there as soon as it is.
+  run.goal = Number.isFinite(number) && number > run.shown && !run.ended ? number : null;
   cursor(); view.draw();
 }
 const pause = still => { playing = !still; };
@@ -359,7 +391,8 @@ function beat(now) {
   const count = run.frames.length;
   owed = Math.min(2, owed + (now - last) / 1000 * SHOWN_PER_SECOND);
   last = now;
-  if (playing && run.shown < count - 1 && owed >= 1) { owed -= 1; run.shown++; cursor(); view.draw(); }
+  if (run.goal && run.shown < Math.min(run.goal, count - 1)) { run.shown = Math.min(run.goal, count - 1); if (run.shown === run.goal) { run.goal = null; remember(); } cursor(); view.draw(); }
+  else if (playing && run.shown < count - 1 && owed >= 1) { owed -= 1; run.shown++; cursor(); view.draw(); }
   else if (count && !run.first) { run.first = true; cursor(); view.draw(); }
   const label = over() ? "Again" : playing ? "Pause" : "Play";
   if (at("toggle").textContent !== label) at("toggle").textContent = label;
@@ -373,23 +406,30 @@ function beat(now) {
 // ---- Take it with you -----------------------------------------------------------------------------------------------
 
 function picture() {
-  const side = 600, paper = css("--paper"), frame = run.frames[run.shown], kept = { matrix: view.matrix, zoom: view.zoom };
-  const frozen = { canvas: { width: side, height: side }, ...kept, turned: view.turned, matrix: view.matrix };
+  // For paper, whatever the screen is like: in light colours.
+  document.documentElement.classList.add("paper");
+  try { return drawing(); } finally { document.documentElement.classList.remove("paper"); chart(); }
+}
+function drawing() {
+  chart();
+  const side = 600, frame = run.frames[run.shown], [ink, faint] = [css("--ink"), css("--faint")];
+  const frozen = { canvas: { width: side, height: side }, zoom: view.zoom, shift: view.shift, matrix: view.matrix };
   const spot = (positions, k) => View.prototype.onScreen.call(Object.assign(Object.create(View.prototype), frozen), positions, run.d, k);
   const n = frame.positions.length / run.d, r = Math.min(4.5, Math.max(1, 110 / Math.sqrt(n))), dots = [[], []];
   for (let k = 0; k < n; k++) {
     const [x, y, z] = spot(frame.positions, k), c = run.colours, back = run.d === 3 && z < 0;
     dots[back ? 0 : 1].push(`<circle cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${r.toFixed(1)}" fill="rgb(${c[4 * k]},${c[4 * k + 1]},${c[4 * k + 2]})"/>`);
   }
-  const rings = [];
+  const rings = [], written = (x, y, words, size = 15) => { const safe = document.createElement("i"); safe.textContent = words; return `<text x="${x}" y="${y}" text-anchor="middle" font-family="system-ui, sans-serif" font-size="${size}" fill="${ink}">${safe.innerHTML}</text>`; };
   for (let k = 0; k < run.places.length / run.d; k++) {
-    const [x, y] = spot(run.places, k);
-    rings.push(run.places.length / run.d <= 12 ? `<circle cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="11" fill="none" stroke="${css("--ink")}" stroke-width="2"/>` : `<circle cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="1" fill="${css("--ink")}"/>`);
+    const [x, y] = spot(run.places, k).map(v => v.toFixed(1));
+    rings.push(run.places.length / run.d <= 12 ? `<circle cx="${x}" cy="${y}" r="11" fill="none" stroke="${ink}" stroke-width="2"/>` : `<circle cx="${x}" cy="${y}" r="1" fill="${ink}"/>`);
+    if (run.places.length / run.d <= 2) rings.push(written(x, y - 17, near(frame, k), 13));
   }
-  const label = document.createElement("i"); label.textContent = `${at("where").textContent} · ${many(run.opening.tokens)} tokens, β = ${setting.beta ?? "?"}`;
-  return `<svg xmlns="${SVG}" width="1240" height="640" viewBox="0 0 1240 640"><rect width="1240" height="640" fill="${paper}"/>` +
-    `<svg width="600" height="600"><circle cx="300" cy="300" r="${0.45 * view.zoom * side}" fill="none" stroke="${css("--faint")}"/><g opacity="0.25">${dots[0].join("")}</g><g opacity="0.85">${dots[1].join("")}</g>${rings.join("")}</svg>` +
-    `<text x="300" y="625" text-anchor="middle" font-family="system-ui, sans-serif" font-size="15" fill="${css("--ink")}">${label.innerHTML}</text>` +
+  const [cx, cy] = view.shift.map(v => side / 2 + v * side);
+  return `<svg xmlns="${SVG}" width="1240" height="650" viewBox="0 0 1240 650"><rect width="1240" height="650" fill="${css("--paper")}"/>` +
+    `<svg width="600" height="600"><circle cx="${cx}" cy="${cy}" r="${0.45 * view.zoom * side}" fill="none" stroke="${faint}"/><g opacity="0.25">${dots[0].join("")}</g><g opacity="0.85">${dots[1].join("")}</g>${rings.join("")}</svg>` +
+    written(620, 630, `${at("where").textContent} · ${many(run.opening.tokens)} tokens${run.saved ? "" : `, β = ${setting.beta}`}`) +
     `<svg x="620" y="130" width="620" height="330" viewBox="0 0 620 330">${at("chart").innerHTML}</svg></svg>`;
 }
 function hand(blob, name) {
@@ -401,19 +441,23 @@ async function toPng(text) {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
   await image.decode();
-  const canvas = put("canvas"); canvas.width = 2480; canvas.height = 1280;
-  canvas.getContext("2d").drawImage(image, 0, 0, 2480, 1280);
+  const canvas = put("canvas"); canvas.width = 2480; canvas.height = 1300;
+  canvas.getContext("2d").drawImage(image, 0, 0, 2480, 1300);
   return new Promise(done => canvas.toBlob(done, "image/png"));
 }
 async function download(event) {
   // By fetch, so that a refusal is a sentence here and not a file.
   event.preventDefault();
-  const link = event.currentTarget;
-  at("exporting").textContent = `Preparing ${link.download} …`;
+  const link = event.currentTarget, began = performance.now();
+  const say = () => { at("exporting").textContent = `Preparing ${link.download} …${link.id === "zip" ? ` The run is run once more and its distances are measured: ${Math.round((performance.now() - began) / 1000)} s so far.` : ""}`; };
+  say();
+  const ticking = setInterval(say, 1000);
   try {
-    hand(await (await reach(link.href)).blob(), link.download);
+    const blob = await (await reach(link.href)).blob();
+    clearInterval(ticking);
+    hand(blob, link.download);
     at("exporting").textContent = `${link.download} is in your downloads.`;
-  } catch (error) { at("exporting").textContent = error.message; }
+  } catch (error) { clearInterval(ticking); at("exporting").textContent = error.message; }
 }
 
 // ---- A saved audit --------------------------------------------------------------------------------------------------
@@ -483,7 +527,7 @@ async function audit(about) {
   at("texts").addEventListener("change", open);
   for (const id of ["layer", "colour", "frame"]) at(id).addEventListener("input", show);
   window.addEventListener("keydown", event => {
-    if (event.target.matches("input, select")) return;
+    if (event.target.matches("select") || (event.target.matches("input") && event.key.length > 1)) return;
     const to = { ",": depth() - 1, ".": depth() + 1, Home: 0, End: at("layer").max }[event.key];
     if (to !== undefined) { at("layer").value = to; show(); event.preventDefault(); }
   });
@@ -500,6 +544,12 @@ function listen() {
     if (input.dataset.log) {
       const value = 10 ** Number(input.value);
       change({ [input.dataset.log]: input.dataset.log === "n" ? String(Math.round(Number(value.toPrecision(2)))) : String(Number(value.toPrecision(3))) });
+    } else if (input.name === "d") {
+      const typed = ["B", "V", "B2", "V2"].filter(name => setting[name].includes(";"));
+      change({ d: input.value, ...Object.fromEntries(typed.map(name => [name, fitted(name, Number(input.value))])) });
+    } else if (input.name === "n" || input.name === "seed") {
+      const told = input.value.replace(/[\s,_]/g, ""), value = Number(told);
+      change({ [input.name]: told && Number.isInteger(value) && value <= 1e15 ? String(value) : input.value.trim() });
     } else if (input.name) change({ [input.name]: input.type === "checkbox" ? (input.checked ? "1" : "0") : input.value.trim() });
   });
   at("presets").addEventListener("change", () => {
@@ -525,16 +575,24 @@ function listen() {
   at("chart").addEventListener("pointerdown", seek);
   at("chart").addEventListener("pointermove", seek);
   window.addEventListener("keydown", event => {
-    const typing = event.target.matches("input:not([type=range]), select, textarea");
-    if (typing || event.ctrlKey || event.metaKey || event.altKey || (event.key === " " && event.target.matches("button, a, input"))) return;
+    const slider = event.target.matches("input[type=range]"), typing = event.target.matches("input:not([type=range]), select, textarea");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || (event.key === " " && event.target.matches("button, a"))) return;
+    // A slider has ends of its own.
+    if (slider && (event.key === "Home" || event.key === "End")) return;
     const does = { " ": () => at("toggle").click(), ",": () => at("back").click(), ".": () => at("forward").click(), Home: () => { pause(true); go(0); remember(); }, End: () => { pause(true); go(Infinity); remember(); } }[event.key];
     if (does) { does(); event.preventDefault(); }
   });
-  at("globe").addEventListener("pointerup", () => { view.moved = true; remember(); });
-  at("globe").addEventListener("keyup", () => { view.moved = true; remember(); });
+  at("globe").addEventListener("pointerup", remember);
+  at("globe").addEventListener("keyup", remember);
   at("globe").addEventListener("wheel", remember);
   at("svg").addEventListener("click", () => run?.frames.length && hand(new Blob([picture()], { type: "image/svg+xml" }), "frostline.svg"));
   at("png").addEventListener("click", async () => run?.frames.length && hand(await toPng(picture()), "frostline.png"));
+  at("link").addEventListener("click", event => {
+    if (!navigator.clipboard) return;
+    event.preventDefault();
+    navigator.clipboard.writeText(at("link").href).then(() => { at("exporting").textContent = "The link is copied: whoever runs frostline explore sees this picture at it."; },
+      () => { location.href = at("link").href; });
+  });
   at("spec").addEventListener("click", download);
   at("zip").addEventListener("click", download);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => run?.ready && chart());
@@ -542,7 +600,7 @@ function listen() {
   window.addEventListener("popstate", () => location.reload());
 }
 
-async function opened(about) {
+async function opened(about, look) {
   // A run directory: played, not played with.
   document.querySelector(".presets").hidden = true;
   document.title = `${about.name} · frostline explore`;
@@ -550,8 +608,8 @@ async function opened(about) {
   for (const part of at("setting").children) part.hidden = !part.contains(at("png"));
   for (const part of ["link", "spec", "zip"]) at(part).hidden = true;
   at("watch").textContent = `The run in ${about.name}: ${about.sentence}`;
-  run = { stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0, saved: true };
-  await play(await reach("opened"), run);
+  coming = { ...newRun(), saved: true };
+  await play(await reach("opened"), coming, look);
 }
 
 async function main() {
@@ -567,11 +625,13 @@ async function main() {
     const matrix = look.get("turn").split(",").map(Number);
     if (matrix.length === 9 && matrix.every(Number.isFinite)) { view.matrix = Float64Array.from(matrix); view.moved = true; }
   }
-  if (look.has("zoom")) view.zoom = Math.min(8, Math.max(0.5, Number(look.get("zoom")) || 1));
+  if (look.has("zoom")) view.zoom = Math.min(20, Math.max(0.5, Number(look.get("zoom")) || 1));
+  const [across, down] = (look.get("shift") ?? "").split(",").map(Number);
+  if (Number.isFinite(across) && Number.isFinite(down)) view.move(across, down);
   setting = whole(location.search);
   listen();
   requestAnimationFrame(tick);
-  if (about.opened) { try { await opened(about.opened); } catch (error) { trouble(error.message); } return; }
+  if (about.opened) { try { await opened(about.opened, look); } catch (error) { trouble(error.message); } return; }
   fillForm();
   start(look);
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.torch import load
 
 from frostline.auditing.frost import FEWEST
 from frostline.auditing.saving import FACTS, SCENES
@@ -14,7 +15,7 @@ from frostline.auditing.scenes import FRAMES
 from frostline.errors import BadParameter, BadRun
 from frostline.exploring.messages import pack
 from frostline.exploring.showing import show_again
-from frostline.store import SUMMARY, load_run
+from frostline.store import ARRAYS, SUMMARY, load_run
 
 MOST_BYTES = 64 * 2**20
 """Of a file of scenes."""
@@ -34,6 +35,8 @@ def open_folder(folder: Path) -> Opened:
         raise BadParameter(f"{folder} is not a folder; give one that frostline audit or frostline simulate wrote.")
     if (folder / FACTS).exists():
         return _audit(folder)
+    if (folder / "claims").is_dir():
+        raise BadParameter(f"{folder} is a reproduction; open {folder / 'index.html'} in a browser.")
     if (folder / SUMMARY).exists():
         return _run(folder)
     raise BadParameter(f"{folder} holds neither an audit ({FACTS}) nor a run ({SUMMARY}).")
@@ -104,4 +107,13 @@ def _run(folder: Path) -> Opened:
         raise BadParameter(f"{folder} is a run that kept no times; run it again with --save-at.")
     summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     about = {"what": "run", "name": folder.resolve().name, "sentence": summary["message"]}
-    return Opened(about, lambda: show_again(run))
+    kept = load((folder / ARRAYS).read_bytes()).get("curve")
+    noted = []
+    if kept is not None and len(kept) > 1:
+        times, values = kept.numpy().T
+        noted.append(
+            pack("curve", {"times": times, "values": values, "words": {"Regime": summary["regime"]["meaning"]}})
+        )
+    if summary.get("phases"):
+        noted.append(pack("phases", summary["phases"]))
+    return Opened(about, lambda: show_again(run, noted))

@@ -13,9 +13,9 @@ const turnY = a => [Math.cos(a), 0, Math.sin(a), 0, 1, 0, -Math.sin(a), 0, Math.
 const HOME = () => mat3(turnX(0.45), turnY(-0.5));
 const FLAT = () => Float64Array.from([1, 0, 0, 0, 1, 0, 0, 0, 1]);
 
-const VERTEX = `attribute vec3 place; attribute vec4 colour; uniform mat3 turn; uniform vec2 scale; uniform float size;
+const VERTEX = `attribute vec3 place; attribute vec4 colour; uniform mat3 turn; uniform vec2 scale; uniform vec2 shift; uniform float size;
   uniform float deep; varying vec4 shown;
-  void main() { vec3 p = turn * place; gl_Position = vec4(p.xy * scale, -0.5 * p.z, 1.0);
+  void main() { vec3 p = turn * place; gl_Position = vec4(p.xy * scale + shift, -0.5 * p.z, 1.0);
     float front = mix(1.0, smoothstep(-0.15, 0.15, p.z), deep);
     shown = vec4(colour.rgb, colour.a * mix(0.25, 1.0, front)); gl_PointSize = size * mix(0.75, 1.0, front); }`;
 const FRAGMENT = `precision mediump float; varying vec4 shown;
@@ -60,6 +60,7 @@ class Glass {
     // GL wants columns.
     gl.uniformMatrix3fv(this.at("turn"), false, [m[0], m[3], m[6], m[1], m[4], m[7], m[2], m[5], m[8]]);
     gl.uniform2f(this.at("scale"), 0.9 * view.zoom * least / width, 0.9 * view.zoom * least / height);
+    gl.uniform2f(this.at("shift"), 2 * view.shift[0] * least / width, -2 * view.shift[1] * least / height);
     gl.uniform1f(this.at("size"), size * (window.devicePixelRatio || 1));
     gl.uniform1f(this.at("deep"), deep ? 1 : 0);
     gl.drawArrays(gl.POINTS, 0, positions.length / d);
@@ -83,7 +84,7 @@ class Flat {
 class View {
   // A canvas with a sphere in it that can be turned and zoomed; `paint(view)` draws what is on it.
   constructor(canvas, paint) {
-    this.canvas = canvas; this.paint = paint; this.zoom = 1; this.matrix = HOME(); this.turnable = true;
+    this.canvas = canvas; this.paint = paint; this.zoom = 1; this.shift = [0, 0]; this.matrix = HOME(); this.turnable = true;
     // The overlay has outlines and rings: lines are not WebGL's strength.
     this.over = document.createElement("canvas"); this.over.className = "over"; this.over.setAttribute("aria-hidden", "true");
     const frame = document.createElement("div"); frame.className = "globe";
@@ -111,28 +112,46 @@ class View {
       const before = held.get(e.pointerId);
       if (!before) { this.hover?.(e); return; }
       held.set(e.pointerId, e);
+      const across = e.clientX - before.clientX, down = e.clientY - before.clientY;
       if (held.size === 2) {
         const [a, b] = [...held.values()], now = Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY);
-        if (apart) this.zoomBy(now / apart);
+        if (apart) this.zoomBy(now / apart, this.away({ clientX: (a.clientX + b.clientX) / 2, clientY: (a.clientY + b.clientY) / 2 }));
         apart = now;
-      } else this.turn((e.clientX - before.clientX) / 150, (e.clientY - before.clientY) / 150);
+      } else if (this.turnable && !e.shiftKey) this.turn(across / 150, down / 150);
+      else { const side = this.side(); this.move(across / side, down / side); }
     });
-    canvas.addEventListener("wheel", e => { e.preventDefault(); this.zoomBy(Math.exp(-e.deltaY / 500)); }, { passive: false });
+    canvas.addEventListener("wheel", e => { e.preventDefault(); this.zoomBy(Math.exp(-e.deltaY / 500), this.away(e)); }, { passive: false });
     canvas.addEventListener("keydown", e => {
       if (e.ctrlKey || e.metaKey || e.altKey) return;
       const by = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] }[e.key];
-      if (by) { this.turn(...by); e.preventDefault(); }
+      if (by) { if (this.turnable && !e.shiftKey) this.turn(...by); else this.move(-by[0] / 2, -by[1] / 2); e.preventDefault(); }
       if (e.key === "+" || e.key === "=") this.zoomBy(1.15);
       if (e.key === "-") this.zoomBy(1 / 1.15);
       if (e.key === "0") this.home();
     });
   }
   turn(across, down) {
-    if (!this.turnable) return;
-    this.matrix = mat3(mat3(turnX(down), turnY(across)), this.matrix); this.draw();
+    this.matrix = mat3(mat3(turnX(down), turnY(across)), this.matrix); this.moved = true; this.draw();
   }
-  home() { this.zoom = 1; this.moved = false; this.matrix = this.turnable ? HOME() : FLAT(); this.draw(); }
-  zoomBy(factor) { this.zoom = Math.min(8, Math.max(0.5, this.zoom * factor)); this.draw(); }
+  side() { const box = this.canvas.getBoundingClientRect(); return Math.min(box.width, box.height); }
+  away(e) {
+    // From the middle of the canvas, in its shorter side.
+    const box = this.canvas.getBoundingClientRect(), side = this.side();
+    return [(e.clientX - box.left - box.width / 2) / side, (e.clientY - box.top - box.height / 2) / side];
+  }
+  move(across, down) {
+    // Something of the sphere stays in sight.
+    const most = 0.45 * this.zoom + 0.4, within = v => Math.min(most, Math.max(-most, v));
+    this.shift = [within(this.shift[0] + across), within(this.shift[1] + down)]; this.draw();
+  }
+  home() { this.zoom = 1; this.shift = [0, 0]; this.moved = false; this.matrix = this.turnable ? HOME() : FLAT(); this.draw(); }
+  zoomBy(factor, [x, y] = [0, 0]) {
+    // What is under the pointer stays there.
+    const zoom = Math.min(20, Math.max(0.5, this.zoom * factor)), by = zoom / this.zoom;
+    this.zoom = zoom;
+    this.shift = zoom <= 1 ? [0, 0] : [x - by * (x - this.shift[0]), y - by * (y - this.shift[1])];
+    this.move(0, 0);
+  }
   setDimension(d) { if (this.turnable !== (d === 3)) { this.turnable = d === 3; this.matrix = d === 3 ? HOME() : FLAT(); } }
   turned(x, y, z) {
     const m = this.matrix;
@@ -141,8 +160,8 @@ class View {
   onScreen(positions, d, k) {
     const unit = positions instanceof Int16Array ? FINEST : 1;
     const [x, y, z] = this.turned(positions[d * k] / unit, positions[d * k + 1] / unit, d === 3 ? positions[d * k + 2] / unit : 0);
-    const { width, height } = this.canvas, reach = 0.45 * this.zoom * Math.min(width, height);
-    return [width / 2 + reach * x, height / 2 - reach * y, z];
+    const { width, height } = this.canvas, least = Math.min(width, height), reach = 0.45 * this.zoom * least;
+    return [width / 2 + this.shift[0] * least + reach * x, height / 2 + this.shift[1] * least - reach * y, z];
   }
   draw() {
     if (this.waiting) return;
@@ -161,9 +180,9 @@ class View {
     });
   }
   outline(over) {
-    const { width, height } = this.over;
+    const { width, height } = this.over, least = Math.min(width, height);
     over.strokeStyle = css("--faint"); over.lineWidth = window.devicePixelRatio || 1;
-    over.beginPath(); over.arc(width / 2, height / 2, 0.45 * this.zoom * Math.min(width, height), 0, TAU); over.stroke();
+    over.beginPath(); over.arc(width / 2 + this.shift[0] * least, height / 2 + this.shift[1] * least, 0.45 * this.zoom * Math.min(width, height), 0, TAU); over.stroke();
   }
   ring(over, positions, d, k, radius, colour) {
     const [x, y, z] = this.onScreen(positions, d, k), ratio = window.devicePixelRatio || 1;

@@ -27,30 +27,31 @@ PRESETS = (
         "zero-temperature-limit",
         "Zero temperature",
         "Very cold: every token takes the path that the theory gives in closed form. On this "
-        "logarithmic axis W falls along a straight line: exponentially.",
+        "logarithmic axis W soon falls along a straight line: exponentially.",
         "beta=3000&d=2&B=1,0.5,0.2&n=4000&tokens=nodes&mean=0.6,0.8,0&concentration=0.6",
         "zero-temperature-limit",
     ),
     Preset(
         "laplace-principle",
         "Laplace principle",
-        "Warm: tokens see a smeared-out neighbourhood, so W stops falling at a level of its own. Move "
-        "β: the level falls like 1/β, up to a logarithm.",
-        "d=2&beta=10&n=1000&until=16",
+        "Warm: tokens see a smeared-out neighbourhood, some take the wrong side, and W stops falling at a level of its "
+        "own: 0.31. Make it colder: 0.16 at β = 30, 0.09 at β = 100.",
+        "d=2&beta=10&n=4000&tokens=nodes&mean=0.6,0.8,0&concentration=0.6&until=16",
         "laplace-principle",
     ),
     Preset(
         "theorem",
         "The theorem",
-        "W first falls, then rises again: the two terms of eq. 11, and the dotted line is the bound, "
-        "an order of magnitude.",
-        "d=2&beta=30&V=1,1.5,1&n=2000&tokens=nodes&mean=0.6,0.8,0&concentration=0.6&until=30",
+        "W stays below the dotted bound of eq. 11. One of its terms falls, the other grows: it says something for a "
+        "while (0.77 at t = 3.5) and nothing later, though tokens go on to concentrate.",
+        "d=2&beta=100000&V=1,1.5,1&n=10000&tokens=nodes&mean=0.6,0.8,0&concentration=0.6&until=20",
         "theorem",
     ),
     Preset(
         "time-scale",
         "Time of order log β",
-        "The colder, the longer it takes until W is smallest, but only like log β: try β = 30, 300 and 3,000.",
+        "The colder, the longer it takes until W is smallest, but only like log β: t = 5.6, 10 and 15 at β = 30, 300 "
+        "and 3,000.",
         "d=2&beta=300&V=1,1.5,1&n=4000&tokens=nodes&mean=0.6,0.8,0&concentration=0.6&until=24",
         "time-scale",
     ),
@@ -59,28 +60,30 @@ PRESETS = (
         "Metastable",
         "Concentration, a long plateau, and then the clusters leave although nothing pushed them: V prefers another "
         "direction.",
-        "d=2&beta=300&V=1,1.5,1&n=4000&tokens=nodes&mean=1,0.04,0&concentration=0.36&until=40&step=0.1",
+        "d=2&beta=300&V=1,1.2,1&n=4000&tokens=nodes&mean=1,0.01,0&concentration=0.36&until=60",
         "metastability",
     ),
     Preset(
         "terminal-phase",
         "Terminal flip",
         "The two clusters form where A = VBᵀ says, stay for a while, and then move as wholes to where V says.",
-        "V=1,0.2,2&until=24&beta=100&tokens=vmf&mean=0.3,0.2,1&concentration=1",
+        "V=1,0.2,1.3&until=30&beta=100&tokens=vmf&mean=1,0.2,0.02&concentration=1",
         "terminal-phase",
     ),
     Preset(
         "subspaces",
         "A circle, not points",
-        "Two equal leading eigenvalues: tokens fall onto a great circle and stop where they meet it.",
-        "B=1,1,0.3&until=12",
+        "Two equal leading eigenvalues: tokens fall onto a great circle and stay about where they meet it. Warmer or "
+        "with fewer tokens (β = 100, n = 2,000, until = 12) they clump along it.",
+        "B=1,1,0.3&until=8&n=10000&beta=1000",
         "subspaces",
     ),
     Preset(
         "stability",
-        "Two starts, one limit",
-        "Move the seed or the number of tokens: clouds that begin close to each other stay close to each other.",
-        "n=1000&beta=30&tokens=vmf&mean=0.6,0.8,0&concentration=3",
+        "Two samples, one limit",
+        "Change the seed: another sample of the same distribution takes another way in detail, and ends in the same "
+        "two clusters with almost the same shares.",
+        "n=4000&beta=300&tokens=vmf&mean=0.6,0.8,0&concentration=1",
         "stability",
     ),
     Preset(
@@ -93,8 +96,8 @@ PRESETS = (
     Preset(
         "finite-tokens",
         "Frozen by too few",
-        "Too cold for so few tokens: each sees only itself and stays where it is. Raise n, or lower β, "
-        "and they move again.",
+        "Too cold for so few tokens: each sees its nearest few only. They gather in a dozen small groups and stop "
+        "there, far from the rings. Raise n, or lower β, and they go on.",
         "n=100&beta=30000&until=12",
         "finite-tokens",
     ),
@@ -109,25 +112,28 @@ PRESETS = (
         "many-heads",
         "Two heads",
         "Their pulls add up, and the limit is not that of either head: it is worked out path by path.",
-        "n=1000&B2=0.2,0.4,1&V2=0.5,0.5,1&until=12",
+        "n=1000&B2=0.3,0.6,0.2&until=12",
         "many-heads",
     ),
     Preset(
         "rotation",
         "Rotation",
-        "A complex leading pair: no limit. Tokens gather in a plane and go round in it for ever.",
-        "B=1,1,0.3&Bturn=0,0,60&until=20",
+        "A complex leading pair: no limit. Tokens gather in a plane and go round in it, until the plane as a whole "
+        "tips over: that grows about like e^(0.13 t), with 1 − cos 30° = 0.13 for a twist of 30°.",
+        "B=1,1,0.1&Bturn=0,0,30&until=60&beta=30",
     ),
     Preset(
         "defective",
         "Defective",
-        "One eigenvalue without enough eigenvectors: tokens get there, but only like 1/t.",
-        "d=2&B=1,0;1,1&V=1,1,1&until=40&n=1000&beta=300",
+        "One eigenvalue without enough eigenvectors: tokens get there slowly, like 1/t and not exponentially, until "
+        "the temperature stops them (W = 0.13).",
+        "d=2&B=1,0;1,1&until=40&n=4000&beta=3000&tokens=nodes&concentration=0",
     ),
     Preset(
         "repelling",
         "Attention to the antipode",
-        "Negative B and V: each token looks at the opposite side and is pushed towards it; two clusters all the same.",
-        "B=-1,-0.5,-0.2&V=-1,-0.6,-1.6&until=30",
+        "Negative B and V: each token looks at the opposite side and is pushed away from it: two clusters "
+        "all the same.",
+        "B=-1,-0.5,-0.2&V=-1,-1,-1&until=20",
     ),
 )

@@ -119,7 +119,10 @@ def times_of(spec: specs.Spec) -> np.ndarray:
 
 def matrix(given: Mapping[str, str], name: str, d: int) -> list[list[float]]:
     """The rows that are typed, or those of a spectrum and its angles."""
-    rows = [[_read(part, name) for part in row.split(",")] for row in given[name].split(";")]
+    rows = [
+        [_read(part, f"{name}, row {number}" if ";" in given[name] else name) for part in row.split(",")]
+        for number, row in enumerate(given[name].split(";"), 1)
+    ]
     if len(rows) > 1:
         if len(rows) != d or {len(row) for row in rows} != {d}:
             raise BadSpec(
@@ -174,7 +177,8 @@ def _read(text: str, name: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadSpec(f"{name} holds {text.strip()[:40]!r}, which is not a number.") from None
+        found = repr(text.strip()[:40]) if text.strip() else "an empty place"
+        raise BadSpec(f"{name} holds {found}, which is not a number.") from None
 
 
 def _number(given: Mapping[str, str], name: str) -> float:

@@ -1,7 +1,7 @@
 """One run as the page sees it: where tokens begin and should go, a frame for every layer, phases, brackets, the end."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,12 @@ def show(spec: specs.Spec) -> Iterator[bytes]:
     yield _end(steps.status)
 
 
-def show_again(run: Trajectory) -> Iterator[bytes]:
-    """Messages of a run that is over: what it kept."""
+def show_again(run: Trajectory, noted: Iterable[bytes] = ()) -> Iterator[bytes]:
+    """Messages of a run that is over: what it kept, and what else is known of it."""
     layers = [list(layer) for layer in run.layers]
     x0 = torch.from_numpy(np.asarray(run.initial, dtype=np.float64))
     yield from _messages(layers, x0, run.weights, run.times, (np.asarray(x, dtype=np.float64) for x in run.tokens))
+    yield from noted
     yield _end(run.status)
 
 
