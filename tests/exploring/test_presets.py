@@ -149,7 +149,9 @@ def test_rotation():
     assert run.opening["no_distance"] and np.isnan(run.w[-1])
     # In the plane, and out of it.
     assert run.height(15) < 0.05 and run.height(60) > 0.8
-    assert np.log(run.height(33) / run.height(25)) / 8 == pytest.approx(1 - np.cos(np.radians(30)), rel=0.1)
+    # If all tokens are z above the plane, so is what each sees, while a step holds back only cos 30° of it: z grows at
+    # the rate 1 − cos 30° = 0.134. Tokens that clump see a little less than that.
+    assert 0.11 < np.log(run.height(36) / run.height(28)) / 8 < 0.134
 
 
 def test_defective():

@@ -44,7 +44,7 @@ PRESETS = (
         "The theorem",
         "W stays below the dotted bound of eq. 11. One of its terms falls, the other grows: it says something for a "
         "while (0.77 at t = 3.5) and nothing later, though tokens go on to concentrate.",
-        "d=2&beta=100000&V=1,1.5,1&n=10000&tokens=nodes&mean=0.6,0.8,0&concentration=0.6&until=20",
+        "d=2&beta=100000&V=1,1.5,1&n=10000&tokens=nodes&mean=0.6,0.8,0&concentration=0.6&until=18",
         "theorem",
     ),
     Preset(
@@ -119,7 +119,7 @@ PRESETS = (
         "rotation",
         "Rotation",
         "A complex leading pair: no limit. Tokens gather in a plane and go round in it, until the plane as a whole "
-        "tips over: that grows about like e^(0.13 t), with 1 − cos 30° = 0.13 for a twist of 30°.",
+        "tips over: slowly at first, e-fold in about 8.",
         "B=1,1,0.1&Bturn=0,0,30&until=60&beta=30",
     ),
     Preset(
