@@ -68,7 +68,7 @@ docs: $(STAMP) $(SITE)
 # The pictures of the README and of the docs.
 figures: demo
 	cp demo/two_clusters/tokens.png docs/images/two_clusters.png
-	$(BIN)/frostline simulate examples/two_clusters.toml --beta 1000 --out demo/cold
+	$(BIN)/frostline simulate examples/two_clusters.toml --beta 300 --tokens 5000 --out demo/cold
 	cp demo/cold/distance.png docs/images/cold.png
 	$(BIN)/python docs/figures.py
 

@@ -118,7 +118,13 @@ class Attention:
         """The head in float64 numpy, whatever it was given as."""
         query, key, V = as_float64(self._query), as_float64(self._key), as_float64(self._dense_value(torch.float64))
         bias = None if self._key_bias is None else as_float64(self._key_bias)
-        return Matrices(query.T @ key, V, V @ key.T @ query, bias)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = Matrices(query.T @ key, V, V @ key.T @ query, bias)
+        if not np.isfinite(found.A).all():
+            raise BadArray(
+                "A = VBᵀ overflows: entries of B and V are too large; scale them down (time takes the factor)."
+            )
+        return found
 
     @cached_property
     def eigenvalues(self) -> Complex[np.ndarray, "d"]:

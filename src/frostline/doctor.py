@@ -17,8 +17,8 @@ CLOSE = 1e-6
 """How far two engines may be apart: their tolerance is a tenth of it."""
 FAR = 0.3
 """How far the tokens of the small run may still be from their limit (0.06 is right)."""
-SECRET = re.compile(r"[\w.+-]+@|/\S+")
-"""What has no place in a bug report: paths and addresses, in somebody else's error messages."""
+SECRET = re.compile(r"\S*[/@\\=]\S*")
+"""What has no place in a bug report, in somebody else's error messages: paths, addresses, settings."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,24 @@ def _tried(name: str, work: Callable[[], str]) -> Trial:
         start = time.perf_counter()
         says = work()
         return Trial(name, True, says, time.perf_counter() - start)
-    except Exception as error:
-        words = SECRET.sub("…", " ".join(str(error).split()))[:200]
-        return Trial(name, False, f"{type(error).__name__}: {words}")
+    except (Exception, SystemExit) as error:
+        return Trial(name, False, _told(error))
+
+
+def _told(error: BaseException) -> str:
+    """The kind of an error. Words only of those that are about modules or numbers: others may quote anything."""
+    if not isinstance(error, ImportError | ArithmeticError):
+        return f"{type(error).__name__}, in {_where(error)}"
+    plain = "".join(letter for letter in str(error) if letter.isprintable())
+    return f"{type(error).__name__}: {SECRET.sub('…', plain)[:200]}"
+
+
+def _where(error: BaseException) -> str:
+    """The module that raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "?" if trace is None else str(trace.tb_frame.f_globals.get("__name__", "?"))
 
 
 def _engine(name: str) -> Trial:
@@ -146,8 +161,8 @@ def _engine(name: str) -> Trial:
             if not torch.cuda.is_available():
                 return Trial(title, None, f"torch {torch.__version__} sees no GPU")
             told = torch.cuda.get_device_name()
-        except Exception as error:
-            return Trial(title, None, type(error).__name__)
+        except (Exception, SystemExit) as error:
+            return Trial(title, None, _told(error))
         done = _tried(title, work)
         return Trial(title, done.works, f"{told}: {done.says}", done.seconds)
     return _tried(title, work)

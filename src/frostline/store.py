@@ -197,6 +197,7 @@ def load_run(path: str | Path) -> Trajectory:
     try:
         arrays = load((folder / ARRAYS).read_bytes())
         weights = arrays.get("weights")
+        _check_shapes(arrays)
         return Trajectory(
             times=arrays["times"].numpy(),
             tokens=arrays["tokens"].numpy(),
@@ -209,8 +210,19 @@ def load_run(path: str | Path) -> Trajectory:
             steps=int(summary["steps"]),
             evaluations=int(summary["evaluations"]),
         )
-    except (SafetensorError, KeyError, TypeError, IndexError) as error:
+    except (SafetensorError, KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         raise BadRun(f"{folder} was not written by this version of frostline: {error}.") from None
+
+
+def _check_shapes(arrays: Arrays) -> None:
+    times, tokens, initial = arrays["times"], arrays["tokens"], arrays["initial"]
+    if times.ndim != 1 or tokens.ndim != 3 or initial.ndim != 2 or len(times) != len(tokens) or not len(initial):
+        raise BadRun("its times, tokens and initial tokens do not fit together")
+    if tokens.shape[1:] != initial.shape or ("weights" in arrays and arrays["weights"].shape != initial.shape[:1]):
+        raise BadRun(f"it has {len(initial)} initial tokens, and other numbers of tokens or weights")
+    rising = bool((times >= 0).all() and (times.diff() > 0).all())
+    if not rising or not all(bool(torch.isfinite(array).all()) for array in arrays.values()):
+        raise BadRun("its times do not rise, or some number in it is not finite")
 
 
 def heads_as_arrays(layers: Sequence[Sequence[Attention]]) -> Arrays:

@@ -3,6 +3,8 @@
 import gc
 import http.client
 import io
+import json
+import os
 import socket
 import time
 import tomllib
@@ -18,6 +20,7 @@ from frostline.exploring.setting import read, to_spec
 from frostline.predicting import predict
 from frostline.spec import to_table
 from frostline.store import plain
+from tests.exploring.conftest import exploring
 
 SMALL = "n=100&until=1"
 
@@ -141,3 +144,88 @@ def test_folders_that_cannot_be_opened(tmp_path):
         (tmp_path / "audit" / "scenes.json").write_text(text)
         with pytest.raises(fl.errors.FrostlineError, match="not a whole audit"):
             open_folder(tmp_path / "audit")
+
+
+SLOW = "n=2000&B2=0,1,0;-1,0,0;0,0,1&V2=1,1,1&until=0.3"
+"""Two heads whose tokens never rest: their limits are looked for, for a minute."""
+
+
+@pytest.mark.parametrize("path", ["/run", "/run.zip", "/theory"])
+def test_slow_work_that_nobody_waits_for_is_given_up(client, path):
+    asked = "n=100000&B=0,1,0;0,0,0;0,0,0" if path == "/theory" else SLOW
+    connection = http.client.HTTPConnection(*client.address)
+    connection.request("GET", f"{path}?{asked}")
+    time.sleep(1.5)
+    connection.close()
+    start = time.monotonic()
+    assert client.get(f"{path}?{SMALL}").status == 200 and time.monotonic() < start + 20
+
+
+def test_slow_work_does_not_hold_up_the_end():
+    with exploring() as client:
+        connection = http.client.HTTPConnection(*client.address)
+        connection.request("GET", f"/run?{SLOW}")
+        time.sleep(1.5)
+        start = time.monotonic()
+    assert time.monotonic() < start + 20
+    connection.close()
+
+
+def test_an_export_without_room_is_a_sentence(client, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    answer = client.get(f"/run.zip?{SMALL}")
+    assert answer.status == 507 and "TMPDIR" in answer.json()["error"]
+
+
+def test_what_cannot_be_run_is_not_handed_out(client):
+    assert client.get("/spec.toml?beta=0").status == 422
+
+
+def test_pages_of_other_ports_are_refused(client):
+    for site, status in (("same-site", 403), ("cross-site", 403), ("same-origin", 200), ("none", 200)):
+        assert client.get(f"/theory?{SMALL}", headers={"Sec-Fetch-Site": site}).status == status
+
+
+def test_other_folders_are_called_what_they_are(tmp_path):
+    (tmp_path / "claims").mkdir()
+    with pytest.raises(fl.errors.FrostlineError, match=r"is a reproduction; open .*index.html"):
+        open_folder(tmp_path)
+    pipe = tmp_path / "pipe"
+    pipe.mkdir()
+    os.mkfifo(pipe / "audit.json")
+    with pytest.raises(fl.errors.FrostlineError, match="neither an audit"):
+        open_folder(pipe)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"times": [0.0]},
+        {"times": [[0.0, 1.0]]},
+        {"times": [1.0, 0.5]},
+        {"tokens": [[[1.0, 0.0]]]},
+        {"initial": [[1.0, 0.0]]},
+        {"weights": [0.5]},
+        {"tokens": "nan"},
+    ],
+    ids=str,
+)
+def test_runs_that_do_not_fit_together_are_refused(tmp_path, change):
+    import hashlib
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from frostline.recording import record
+
+    table = {"tokens": 4, "dimension": 2, "B": [1, 0.5], "beta": 5.0, "until": 1.0, "save_at": [0, 1]}
+    folder = record(fl.spec.parse(table), out=tmp_path / "run").folder
+    arrays = load_file(folder / "arrays.safetensors")
+    for name, value in change.items():
+        arrays[name] = arrays[name] * np.nan if value == "nan" else torch.tensor(value, dtype=torch.float64)
+    save_file(arrays, folder / "arrays.safetensors", metadata={"format": "frostline-run-1"})
+    told = json.loads((folder / "provenance.json").read_text())
+    told["sha256"]["arrays.safetensors"] = hashlib.sha256((folder / "arrays.safetensors").read_bytes()).hexdigest()
+    (folder / "provenance.json").write_text(json.dumps(told))
+    with pytest.raises(fl.errors.BadRun):
+        open_folder(folder)

@@ -78,7 +78,7 @@ def test_times_are_layers():
         ("B=x,1,1", "'x'"),
         ("Bturn=1", "three"),
         ("step=0.0001", "layers"),
-        ("step=0", "layers"),
+        ("step=0", "above zero"),
         ("until=1e9", "until"),
         ("stepper=magic", "magic"),
         ("tokens=file", "uniform"),

@@ -82,8 +82,9 @@ def test_without_a_limit_there_are_frames_all_the_same():
 
 def test_two_heads_are_one_layer():
     spec, messages = shown("n=50&B2=0.2,0.4,1&until=1")
-    assert len(specs.build_heads(spec)[0]) == 2 and messages[0][0]["limit"]["kind"] == "numerical"
-    assert messages[0][0]["bound"]["none_because"]
+    assert messages[0][0]["kind"] == "preparing" and messages[1][0]["limit"]["kind"] == "numerical"
+    assert len(specs.build_heads(spec)[0]) == 2
+    assert messages[1][0]["bound"]["none_because"]
 
 
 def test_of_many_tokens_some_are_drawn():

@@ -11,7 +11,7 @@ from frostline.errors import BadParameter
 def read_thresholds(path: Path, names: Collection[str]) -> dict[str, dict[str, float]]:
     """A table per number, each with ``min``, ``max`` or both; the numbers must be of these names."""
     try:
-        found = tomllib.loads(path.read_text())
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadParameter(f"{path}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -25,7 +25,9 @@ main = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (theory, simulate, reproduce, audit, diff, baseline, score, serve, events, explore, doctor):
-    main.command(command.__name__)(with_sentences(command))
+    # The whole first line: left alone, typer cuts it at 45 letters.
+    first = (command.__doc__ or "").splitlines()[0]
+    main.command(command.__name__, short_help=first)(with_sentences(command))
 
 
 @main.callback(invoke_without_command=True)

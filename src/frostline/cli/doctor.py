@@ -1,5 +1,7 @@
 """frostline doctor: what is installed and what works."""
 
+from json import dumps
+
 import typer
 
 from frostline.cli import options
@@ -18,12 +20,13 @@ def doctor(json: options.Json = False, quiet: options.Quiet = False) -> None:
     with shares("trying", shown=not (quiet or json)) as report:
         found = examine((lambda name: report(name, "", 0, 1)) if report is not None else lambda name: None)
     if json:
-        options.print_json(found.facts())
+        # With nothing but Python itself: what else there is may be what is broken.
+        print(dumps(found.facts(), indent=2, ensure_ascii=False))
     else:
         print(f"frostline {found.frostline}, Python {found.python}, {found.system}")
         print(f"{found.cores} cores, {found.memory_gib:.1f} GiB of memory\n")
         for trial in found.trials:
-            verdict = {True: "works", False: "FAILS", None: "–"}[trial.works]
+            verdict = {True: "works", False: "FAILS", None: "-"}[trial.works]
             took = "" if trial.seconds is None else f" ({1000 * trial.seconds:.0f} ms)"
             options.say(f"{verdict:>6}  {trial.name}: {trial.says}{took}", hang=8)
         print()

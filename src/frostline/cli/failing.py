@@ -2,12 +2,16 @@
 
 import errno
 import functools
+import io
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+RESUMED = ("simulate", "reproduce")
+"""Commands that go on where they stopped."""
 
 
 def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
@@ -18,14 +22,17 @@ def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
         as_json = bool(keywords.get("json"))
         # What asks a process to end politely is taken like Ctrl-C: finished work is kept.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # A terminal that knows no Greek is no reason to fail.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
         try:
             command(*args, **keywords)
+            # Here, where a full disk can still be said.
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except KeyboardInterrupt:
-            goes_on = (
-                " the same command goes on where this one stopped."
-                if command.__name__ in ("simulate", "reproduce")
-                else ""
-            )
+            goes_on = " the same command goes on where this one stopped." if command.__name__ in RESUMED else ""
             _fail(f"interrupted;{goes_on}" if goes_on else "interrupted.", 130, as_json)
         except BrokenPipeError:
             # The reader of our output has gone (… | head): nothing is wrong, and nothing more can be said.
@@ -35,7 +42,8 @@ def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
             _fail("not enough memory for this; take fewer tokens or fewer saved times.", 2, as_json)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                _fail("the disk is full; free some space and give the same command again: it goes on.", 2, as_json)
+                again = " and give the same command again: it goes on" if command.__name__ in RESUMED else ""
+                _fail(f"the disk is full; free some space{again}.", 2, as_json)
             _fail(f"{error.filename or 'a file'}: {error.strerror}.", 2, as_json)
         except ValueError as error:
             # Only our own sentences are for users; any other ValueError is a defect and shows its trace.
@@ -49,7 +57,12 @@ def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> NoReturn:
-    if as_json:
-        print(json.dumps({"error": sentence}, ensure_ascii=False))
-    print(f"frostline: {sentence}", file=sys.stderr)
+    try:
+        if as_json:
+            print(json.dumps({"error": sentence}, ensure_ascii=False), flush=True)
+    except OSError:
+        # What could not be written was this, perhaps; stderr hears it anyway.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stderr is not None:
+        print(f"frostline: {sentence}", file=sys.stderr)
     sys.exit(code)

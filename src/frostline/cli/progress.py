@@ -23,7 +23,7 @@ class Report:
 @contextmanager
 def bar(title: str, *, shown: bool = True) -> Iterator[Report | None]:
     """Yields what the work reports to; None when nothing is shown."""
-    if not shown or not sys.stderr.isatty():
+    if not shown or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -70,7 +70,11 @@ def serve(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-    token = token_file.read_text().strip() if token_file is not None else os.environ.get("FROSTLINE_TOKEN") or None
+    token = (
+        token_file.read_text(encoding="utf-8").strip()
+        if token_file is not None
+        else os.environ.get("FROSTLINE_TOKEN") or None
+    )
     check_address(host, token)
     with listen(host, port) as bound:
         base = load_baseline(baseline)

@@ -32,7 +32,7 @@ def simulate(
     The directory holds arrays, a summary and pictures. A run that was killed goes on where it stopped; a finished one
     is not run again.
 
-    Example: frostline simulate examples/two_clusters.toml --beta 1000 --out cold
+    Example: frostline simulate examples/two_clusters.toml --beta 300 --tokens 5000 --out cold
     """
     from frostline import spec as specs
     from frostline.errors import BadSpec

@@ -251,7 +251,7 @@ def _config(folder: Path) -> dict[str, Any]:
     if path.stat().st_size > CONFIG_LIMIT:
         raise BadModel(f"{path} has {path.stat().st_size} bytes, more than any config ({CONFIG_LIMIT}).")
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadModel(f"{path} is not JSON ({error}).") from None
     if not isinstance(config, dict):

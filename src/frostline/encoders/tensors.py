@@ -102,7 +102,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
 
 def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         raise BadModel(f"{index} is not an index of weight files.") from None
     for name in names:

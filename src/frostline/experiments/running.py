@@ -234,8 +234,8 @@ def _shown(row: Mapping[str, Any], out: Path) -> dict[str, Any]:
     full = " --full" if spec["size"] == "full" else ""
     return {
         **row,
-        "figure": (folder / "figure.svg").read_text(),
-        "frames": json.loads((folder / FRAMES).read_text())["frames"],
+        "figure": (folder / "figure.svg").read_text(encoding="utf-8"),
+        "frames": json.loads((folder / FRAMES).read_text(encoding="utf-8"))["frames"],
         "command": f"frostline reproduce {row['name']}{full} --seed {spec['seed']} --out {out.name}",
         "folder": f"claims/{row['name']}",
     }

@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
-from frostline import __version__
+from frostline import __version__, stopping
 from frostline import spec as specs
 from frostline.errors import FrostlineError
 from frostline.exploring import setting
@@ -59,17 +59,20 @@ class Explorer:
             pool.shutdown(cancel_futures=True)
 
     async def predict(self, request: Request, spec: specs.Spec) -> Any:
-        return await self._while_wanted(request, self._predictions, lambda gone: predict(spec))
+        return await self._while_wanted(request, self._predictions, lambda: predict(spec))
 
     async def export(self, request: Request, spec: specs.Spec) -> bytes:
-        return await self._while_wanted(request, self._exports, lambda gone: zipped(spec, gone))
+        return await self._while_wanted(request, self._exports, lambda: zipped(spec))
 
-    async def _while_wanted(
-        self, request: Request, pool: ThreadPoolExecutor, work: Callable[[threading.Event], T]
-    ) -> T:
-        """What ``work`` returns; it is told, or never begun, when nobody waits for it any more."""
+    async def _while_wanted(self, request: Request, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        """What ``work`` returns; it is stopped, or never begun, when nobody waits for it any more."""
         gone = threading.Event()
-        waiting = asyncio.wrap_future(pool.submit(work, gone))
+
+        def wanted() -> T:
+            with stopping.unless(lambda: gone.is_set() or self.stopping):
+                return work()
+
+        waiting = asyncio.wrap_future(pool.submit(wanted))
         try:
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=0.2)
@@ -88,15 +91,22 @@ class Explorer:
     async def _stream(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
         """A run's messages. A page that goes away ends it after the layer under way: nobody asks for the next."""
         loop = asyncio.get_running_loop()
+        gone = threading.Event()
+
+        def following() -> bytes | None:
+            with stopping.unless(lambda: gone.is_set() or self.stopping):
+                return _next(messages)
+
         self.running += 1
         try:
             while not self.stopping:
-                message = await loop.run_in_executor(self._frames, _next, messages)
+                message = await loop.run_in_executor(self._frames, following)
                 if message is None:
                     return
                 if message:
                     yield message
         finally:
+            gone.set()
             self.running -= 1
             # In the same thread, behind the step under way.
             if not self.stopping and isinstance(messages, Generator):
@@ -113,6 +123,18 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
         assert isinstance(error, StarletteHTTPException)
         return JSONResponse({"error": str(error.detail)}, error.status_code)
 
+    @app.exception_handler(stopping.Stopped)
+    async def given_up(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": "nobody waits for this any more."}, 503)
+
+    @app.exception_handler(OSError)
+    async def no_room(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, OSError)
+        LOG.error("an export failed: %s", error.strerror)
+        return JSONResponse(
+            {"error": f"The run cannot be written here: {error.strerror}. Set TMPDIR to a place with room."}, 507
+        )
+
     @app.exception_handler(FrostlineError)
     async def explain(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": _sentence(error)}, 422)
@@ -122,8 +144,10 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
 
 def _pages(app: FastAPI, explorer: Explorer) -> None:
     here = files("frostline.exploring")
-    style = (files("frostline.report") / "page.css").read_text() + (here / "explore.css").read_text()
-    page = (here / "explore.html").read_text()
+    style = (files("frostline.report") / "page.css").read_text(encoding="utf-8") + (here / "explore.css").read_text(
+        encoding="utf-8"
+    )
+    page = (here / "explore.html").read_text(encoding="utf-8")
     about = {
         "version": __version__,
         "defaults": setting.DEFAULTS,
@@ -139,7 +163,7 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
     async def styles() -> Response:
         return Response(style, media_type="text/css")
 
-    scripts = {name: (here / name).read_text() for name in ("explore.js", "picture.js")}
+    scripts = {name: (here / name).read_text(encoding="utf-8") for name in ("explore.js", "picture.js")}
 
     @app.get("/explore.js")
     @app.get("/picture.js")
@@ -176,7 +200,10 @@ def _runs(app: FastAPI, explorer: Explorer) -> None:
 
     @app.get("/spec.toml")
     async def spec(request: Request) -> Response:
-        table = specs.to_table(asked(request))
+        wanted = asked(request)
+        # What cannot be run is not handed out.
+        specs.build_heads(wanted)
+        table = specs.to_table(wanted)
         return _attached(tomli_w.dumps(table).encode(), "run.toml", "application/toml")
 
     @app.get("/run.zip")
@@ -184,12 +211,11 @@ def _runs(app: FastAPI, explorer: Explorer) -> None:
         return _attached(await explorer.export(request, asked(request)), "run.zip", "application/zip")
 
 
-def zipped(spec: specs.Spec, gone: threading.Event) -> bytes:
-    """The run directory that ``frostline simulate`` would write; given up when ``gone`` is set."""
+def zipped(spec: specs.Spec) -> bytes:
+    """The run directory that ``frostline simulate`` would write."""
 
     def look(*_: Any) -> None:
-        if gone.is_set():
-            raise FrostlineError("nobody waits for this any more.")
+        stopping.look()
 
     with tempfile.TemporaryDirectory() as place:
         folder = record(spec, out=Path(place) / "run", report=look, measured=look).folder
@@ -209,6 +235,8 @@ def _next(messages: Any) -> bytes | None:
     """The next message; an error in words is one, too."""
     try:
         return next(messages, None)
+    except stopping.Stopped:
+        return None
     except FrostlineError as error:
         return pack("error", {"says": _sentence(error)})
     except Exception as error:

@@ -85,7 +85,7 @@ function fillMatrix(box) {
       const range = put("input", undefined, { type: "range", min: low, max: high, step, "aria-label": `${name}: ${label}` });
       const box = put("input", undefined, { inputmode: "decimal", size: 6, "aria-label": `${name}: ${label}, as a number` });
       range.value = list[k] ?? 0; box.value = list[k] ?? "";
-      const tell = (from, to) => from.addEventListener("input", () => { to.value = from.value; list[k] = from.value.trim(); change({ [key]: list.join(",") }, line.closest("fieldset")); });
+      const tell = (from, to) => from.addEventListener("input", () => { const told = from.value.trim().replace(",", "."); to.value = told; list[k] = told; change({ [key]: list.join(",") }, line.closest("fieldset")); });
       tell(range, box); tell(box, range);
       pair.append(range, box); line.append(pair);
       return line;
@@ -112,7 +112,7 @@ function rowsOf(name) {
   const left = rotation(angle + twist, tilt), right = rotation(angle, tilt);
   return left.map(row => right.map(other => {
     const sum = row.reduce((total, x, k) => total + x * values[k] * other[k], 0);
-    return Number(sum.toFixed(6)) || 0;
+    return Number(sum.toPrecision(10)) || (Number.isNaN(sum) ? "?" : 0);
   }));
 }
 
@@ -137,7 +137,7 @@ function fillForm(but) {
 function change(what, but) {
   Object.assign(setting, what);
   // What a broken link brought along was refused once; that is enough.
-  for (const key of Object.keys(setting)) if (!(key in defaults)) delete setting[key];
+  for (const key of Object.keys(setting)) if (!Object.hasOwn(defaults, key)) delete setting[key];
   fillForm(but);
   clearTimeout(timer);
   // Who has paused at a time looks at that time of the next run, too.
@@ -218,6 +218,7 @@ async function start(look = new URLSearchParams()) {
   coming?.stop.abort();
   const own = coming = newRun();
   const asked = query();
+  own.adaptive = setting.stepper === "adaptive";
   try {
     // Until it is known to be possible, the picture stays what it was.
     const answer = await reach(`run?${asked}`, { signal: own.stop.signal });
@@ -233,6 +234,7 @@ const newRun = () => ({ stop: new AbortController(), frames: [], brackets: [], p
 
 function lost(error) {
   trouble(error instanceof TypeError ? "The server has gone away. Start frostline explore again and reload this page." : error.message);
+  if (coming) coming.gone = true;
   at("speed").textContent = "";
 }
 
@@ -241,12 +243,14 @@ async function play(answer, own, look) {
   for await (const [facts, arrays] of messages(answer)) {
     if (own !== coming) return;
     if (facts.kind === "error") throw new Error(facts.says);
+    if (facts.kind === "preparing") at("speed").textContent = "working out the limit …";
+    if (facts.kind === "working") { own.doing = `${many(facts.steps)} steps, t = ${few(facts.t)}`; at("speed").textContent = own.doing; }
     if (facts.kind === "opening") begin(own, facts, ...arrays);
     if (facts.kind === "frame") {
       own.frames.push({ ...facts, positions: arrays[0] });
       own.speed = facts.per_second;
       const number = own.frames.length - 1;
-      const there = look.has("at") ? number === Math.min(Number(look.get("at")), last) : look.has("moment") && (facts.t >= Number(look.get("moment")) - 1e-9 || number === last);
+      const there = look.get("at") ? number === Math.min(Number(look.get("at")), last) : look.has("moment") && (facts.t >= Number(look.get("moment")) - 1e-9 || number === last);
       if (there && !own.found) { own.found = true; pause(true); go(number); remember(); }
     }
     if (facts.kind === "opening") last = facts.times.length - 1;
@@ -319,7 +323,7 @@ function dark(count) {
 
 const LEFT = 62, RIGHT = 608, TOP = 14, BOTTOM = 282;
 function axes() {
-  const last = run.opening.times.at(-1), seen = (run.curve ?? run.frames).map(one => one.w).filter(w => w > 0);
+  const last = run.opening.times.at(-1) || 1, seen = (run.curve ?? run.frames).map(one => one.w).filter(w => w > 0);
   const low = Math.min(0.5, ...seen, ...run.brackets.map(one => one.lower).filter(w => w > 0));
   const least = Math.max(-9, Math.floor(Math.log10(Math.max(low, 1e-9)))), most = Math.log10(2.6);
   return { x: t => LEFT + (RIGHT - LEFT) * t / last, y: w => TOP + (BOTTOM - TOP) * Math.min(1.02, Math.max(-0.02, (most - Math.log10(Math.max(w, 1e-12))) / (most - least))), last, least };
@@ -363,13 +367,13 @@ function cursor() {
   const place = axesX(frame.t);
   now.setAttribute("x1", place); now.setAttribute("x2", place);
   at("scrub").value = run.goal ?? run.shown;
-  const parts = [`${run.saved ? "saved time" : "layer"} ${run.shown} of ${run.opening.times.length - 1}`, `t = ${few(frame.t, 4)}`];
+  const parts = [`${run.saved ? "saved time" : run.adaptive ? "frame" : "layer"} ${run.shown} of ${run.opening.times.length - 1}`, `t = ${few(frame.t, 4)}`];
   if (frame.w !== undefined) parts.push(`W ${run.opening.exact ? "=" : "≤"} ${few(frame.w)}`);
   if (frame.off_cluster) parts.push(`${many(frame.off_cluster)} tokens off-cluster`);
   if (frame.imbalance > 0.0005) parts.push(`${few(100 * frame.imbalance, 2)} % of the mass at the wrong point`);
   at("where").textContent = parts.join(" · ");
 }
-const axesX = t => LEFT + (RIGHT - LEFT) * t / run.opening.times.at(-1);
+const axesX = t => LEFT + (RIGHT - LEFT) * t / (run.opening.times.at(-1) || 1);
 
 function go(number) {
   if (!run?.frames.length) return;
@@ -399,7 +403,7 @@ function beat(now) {
   if (run.changed && now - rebuilt > 200) {
     rebuilt = now; run.changed = false; chart();
     const whole = run.opening.times.length;
-    at("speed").textContent = run.ended || count === whole ? (run.ended ? "" : "measuring …") : run.speed ? `computing ${few(run.speed, 2)} layers a second, ${count} of ${whole}` : "computing …";
+    if (!run.gone) at("speed").textContent = run.ended || count === whole ? (run.ended ? "" : "measuring …") : run.speed ? `computing ${few(run.speed, 2)} layers a second, ${count} of ${whole}` : "computing …";
   }
 }
 
@@ -623,7 +627,7 @@ async function main() {
   view = new View(at("globe"), paint);
   if (look.has("turn")) {
     const matrix = look.get("turn").split(",").map(Number);
-    if (matrix.length === 9 && matrix.every(Number.isFinite)) { view.matrix = Float64Array.from(matrix); view.moved = true; }
+    if (matrix.length === 9 && [0, 3, 6].every(k => Math.abs(Math.hypot(...matrix.slice(k, k + 3)) - 1) < 0.01)) { view.matrix = Float64Array.from(matrix); view.moved = true; }
   }
   if (look.has("zoom")) view.zoom = Math.min(20, Math.max(0.5, Number(look.get("zoom")) || 1));
   const [across, down] = (look.get("shift") ?? "").split(",").map(Number);

@@ -33,47 +33,53 @@ def open_folder(folder: Path) -> Opened:
     """An audit with kept texts, or a run of ``frostline simulate`` in d = 2 or 3."""
     if not folder.is_dir():
         raise BadParameter(f"{folder} is not a folder; give one that frostline audit or frostline simulate wrote.")
-    if (folder / FACTS).exists():
+    if (folder / FACTS).is_file():
         return _audit(folder)
     if (folder / "claims").is_dir():
         raise BadParameter(f"{folder} is a reproduction; open {folder / 'index.html'} in a browser.")
-    if (folder / SUMMARY).exists():
+    if (folder / SUMMARY).is_file():
         return _run(folder)
     raise BadParameter(f"{folder} holds neither an audit ({FACTS}) nor a run ({SUMMARY}).")
 
 
 def _audit(folder: Path) -> Opened:
-    if not (folder / SCENES).exists():
+    if not (folder / SCENES).is_file():
         raise BadParameter(
             f"{folder} is an audit without token clouds to look at; make it again with: "
             f"frostline audit MODEL --text FILE --keep-texts 8 --out {folder}"
         )
-    if (folder / SCENES).stat().st_size > MOST_BYTES:
-        raise BadParameter(f"{folder / SCENES} is larger than {MOST_BYTES >> 20} MiB; keep fewer texts.")
+    for name in (SCENES, FACTS):
+        if (folder / name).stat().st_size > MOST_BYTES:
+            raise BadParameter(f"{folder / name} is larger than {MOST_BYTES >> 20} MiB; keep fewer texts.")
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         found = json.loads((folder / SCENES).read_text(encoding="utf-8"))
         scenes: list[dict[str, Any]] = [
             {
-                "words": [str(word) for word in scene["words"]],
+                "words": [_sayable(word) for word in scene["words"]],
                 "clusters": np.asarray(scene["clusters"], dtype=np.int64),
-                "places": {name: np.asarray(scene["places"][name], dtype=np.float64) for name in FRAMES},
+                "places": {name: np.asarray(scene["places"][name], dtype=np.float32) for name in FRAMES},
             }
             for scene in found
         ]
         line = facts.get("frost_line")
         # As FrostLine.frozen: enough texts, and the interval ends before the last cloud.
         frozen = line is not None and line["texts"] >= FEWEST and line["interval"][1] < len(line["share"]) - 1
+        depth = int(line["depth"]) if frozen else None
         about = {
             "what": "audit",
-            "model": "/".join(Path(str(facts["provenance"]["model"])).parts[-2:]),
-            "sentence": str(facts["sentence"]),
+            "model": "/".join(Path(_sayable(facts["provenance"]["model"])).parts[-2:]),
+            "sentence": _sayable(facts["sentence"]),
             "frames": FRAMES,
-            "frost": line["depth"] if frozen else None,
+            "frost": depth,
             "texts": [" ".join(scene["words"])[:80] for scene in scenes],
         }
         _check(scenes)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        if depth is not None and not 0 <= depth < len(scenes[0]["clusters"]):
+            raise ValueError
+    except (
+        *(OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError),
+    ) as error:
         raise BadRun(f"{folder} is not a whole audit: {type(error).__name__} in {SCENES} or {FACTS}.") from None
     blocks = [
         pack(
@@ -84,6 +90,11 @@ def _audit(folder: Path) -> Opened:
         for scene in scenes
     ]
     return Opened(about, lambda: iter(blocks))
+
+
+def _sayable(text: object) -> str:
+    """What a page can be sent: half of a surrogate pair cannot."""
+    return str(text).encode("utf-8", "replace").decode()
 
 
 def _check(scenes: list[dict[str, Any]]) -> None:
@@ -106,7 +117,7 @@ def _run(folder: Path) -> Opened:
     if not len(run.times):
         raise BadParameter(f"{folder} is a run that kept no times; run it again with --save-at.")
     summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    about = {"what": "run", "name": folder.resolve().name, "sentence": summary["message"]}
+    about = {"what": "run", "name": folder.resolve().name, "sentence": _sayable(run.message)}
     kept = load((folder / ARRAYS).read_bytes()).get("curve")
     noted = []
     if kept is not None and len(kept) > 1:

@@ -19,7 +19,7 @@ FEWEST, MOST = 10, 100_000
 """Tokens."""
 MOST_LAYERS = 1000
 LONGEST = 10_000.0
-MOST_OF_TWO_HEADS = 10_000
+MOST_OF_TWO_HEADS = 2_000
 """Tokens: their limits are integrated one by one."""
 KEPT = 5
 """Times that a run directory keeps."""
@@ -47,6 +47,8 @@ DEFAULTS = {
 DISTRIBUTIONS = ("uniform", "vmf", "caps", "nodes")
 CAP = 0.5
 """Angle of a cap, in rad."""
+LARGEST = 1e9
+"""Of any number that is given."""
 LONGEST_VALUE = 400
 """Characters."""
 
@@ -94,10 +96,12 @@ def to_spec(asked: Mapping[str, str]) -> specs.Spec:
     else:
         table |= head
     if stepper != "adaptive":
-        if not step > 0 or not until / step <= MOST_LAYERS * (1 + 1e-9):
+        if not step > 0:
+            raise BadSpec(f"step is {step:g}; it must be above zero.")
+        if not until / step <= MOST_LAYERS * (1 + 1e-9):
             raise BadSpec(
-                f"steps of {step:g} up to t = {until:g} are {until / step if step > 0 else np.inf:.4g} layers; the "
-                f"page takes {MOST_LAYERS}. Take a longer step or an earlier end."
+                f"steps of {step:g} up to t = {until:g} are {until / step:.4g} layers; the page"
+                f" takes {MOST_LAYERS}. Take a longer step or an earlier end."
             )
         table["step"] = step
     spec = specs.parse(table, source="the setting")
@@ -131,7 +135,7 @@ def matrix(given: Mapping[str, str], name: str, d: int) -> list[list[float]]:
             )
         return rows
     values = rows[0]
-    if len(values) < d:
+    if not d <= len(values) <= 3:
         raise BadSpec(f"{name} has {len(values)} values; d = {d} takes {d}, or {d} rows.")
     turn = [_read(part, f"{name}turn") for part in given.get(f"{name}turn", "0,0,0").split(",")]
     if len(turn) != 3:
@@ -139,7 +143,8 @@ def matrix(given: Mapping[str, str], name: str, d: int) -> list[list[float]]:
     angle, tilt, twist = np.radians(turn)
     left, right = rotation(angle + twist, tilt, d), rotation(angle, tilt, d)
     # Sines and cosines of right angles are zero only to rounding; and no −0.
-    return (np.round((left * np.array(values[:d])) @ right.T, 14) + 0.0).tolist()
+    scale = max(map(abs, values[:d])) or 1.0
+    return (scale * np.round((left * (np.array(values[:d]) / scale)) @ right.T, 14) + 0.0).tolist()
 
 
 def rotation(angle: float, tilt: float, d: int) -> np.ndarray:
@@ -157,9 +162,10 @@ def _tokens(given: Mapping[str, str], n: int, d: int) -> dict[str, Any]:
         raise BadSpec(f"tokens is {kind[:40]!r}; there are: {', '.join(DISTRIBUTIONS)}.")
     found: dict[str, Any] = {"count": n, "distribution": kind}
     if kind != "uniform":
-        mean = [_read(part, "mean") for part in given["mean"].split(",")][:d]
-        if len(mean) != d or not np.isfinite(mean).all() or not np.linalg.norm(mean) > 0:
+        mean = [_read(part, "mean") for part in given["mean"].split(",")]
+        if not d <= len(mean) <= 3 or not np.linalg.norm(mean[:d]) > 0:
             raise BadSpec(f"mean is {given['mean'][:40]!r}; it takes {d} numbers, not all zero: a direction.")
+        mean = mean[:d]
         unit = (np.array(mean) / np.linalg.norm(mean)).tolist()
         if kind == "caps":
             across = [-unit[1], unit[0], *unit[2:]] if d == 2 or abs(unit[2]) < 0.9 else [unit[2], unit[1], -unit[0]]
@@ -175,21 +181,28 @@ def _tokens(given: Mapping[str, str], n: int, d: int) -> dict[str, Any]:
 
 def _read(text: str, name: str) -> float:
     try:
-        return float(text)
+        value = float(text)
+        if not abs(value) <= LARGEST:
+            raise BadSpec(
+                f"{name} holds {text.strip()[:40]}: NaN, infinite or above {LARGEST:g}; take a smaller number."
+            )
+        return value
+    except BadSpec:
+        raise
     except ValueError:
         found = repr(text.strip()[:40]) if text.strip() else "an empty place"
         raise BadSpec(f"{name} holds {found}, which is not a number.") from None
 
 
 def _number(given: Mapping[str, str], name: str) -> float:
-    found = _read(given[name], name)
-    if not np.isfinite(found):
-        raise BadSpec(f"{name} is {given[name][:40]}; it takes a finite number.")
-    return found
+    return _read(given[name], name)
 
 
 def _whole(given: Mapping[str, str], name: str) -> int:
     try:
-        return int(given[name])
+        found = int(given[name])
     except ValueError:
         raise BadSpec(f"{name} is {given[name][:40]!r}; it takes a whole number.") from None
+    if not abs(found) <= 2**62:
+        raise BadSpec(f"{name} has {len(given[name])} digits; take a smaller number.")
+    return found

@@ -12,7 +12,8 @@ from frostline.analysis.curves import Measure
 from frostline.analysis.phases import FEWEST_TIMES, phases_of_curve
 from frostline.attention import Attention
 from frostline.dynamics.simulation import STATUSES, Steps, Trajectory
-from frostline.errors import BadParameter, FrostlineError
+from frostline.dynamics.walking import Progress
+from frostline.errors import FrostlineError
 from frostline.exploring.messages import coarse, pack
 from frostline.exploring.setting import times_of
 from frostline.recording import Target, phase_facts
@@ -21,6 +22,8 @@ from frostline.transport.solve import wasserstein
 
 MOST_DRAWN = 20_000
 """Tokens that are sent to the page; of more, every k-th."""
+MOST_STEPS = 100_000
+"""Of a stepper that chooses its own."""
 PHASES_EVERY = 20
 """Frames."""
 BRACKETED = 12
@@ -38,8 +41,11 @@ def show(spec: specs.Spec) -> Iterator[bytes]:
     times = times_of(spec)
     x0 = torch.from_numpy(initial)
     steps = Steps(layers, x0, until=spec.until, weights=weights, stepper=specs.build_stepper(spec), save_at=times)
+    if any(len(layer) > 1 for layer in layers):
+        # Their limit is worked out token by token, which may take a while.
+        yield pack("preparing", {})
     yield from _messages(layers, x0, weights, times, _by_steps(steps))
-    yield _end(steps.status)
+    yield _end("step limit" if steps.state.steps >= MOST_STEPS and steps.state.time < steps.until else steps.status)
 
 
 def show_again(run: Trajectory, noted: Iterable[bytes] = ()) -> Iterator[bytes]:
@@ -56,7 +62,7 @@ def _messages(
     x0: torch.Tensor,
     weights: np.ndarray | None,
     times: np.ndarray,
-    frames: Iterator[np.ndarray | None],
+    frames: Iterator[np.ndarray | Progress],
 ) -> Iterator[bytes]:
     target, initial = Target.of(layers, x0, weights), x0.numpy()
     drawn = slice(None, None, -(-len(initial) // MOST_DRAWN))
@@ -74,11 +80,13 @@ def _messages(
     }
     yield pack("opening", opening, coarse(initial[drawn]), goal[drawn].astype("<f4"))
     measured = _Measured(target.measure, times)
-    started = time.monotonic()
+    started = told = time.monotonic()
     number = -1
     for x in frames:
-        if x is None:
-            yield b""
+        if isinstance(x, Progress):
+            now = time.monotonic()
+            yield pack("working", {"t": x.time, "steps": x.steps}) if now > told + 0.5 else b""
+            told = now if now > told + 0.5 else told
             continue
         number += 1
         facts = measured.at(number, x)
@@ -90,12 +98,15 @@ def _messages(
     yield from measured.brackets()
 
 
-def _by_steps(steps: Steps) -> Iterator[np.ndarray | None]:
-    """Frames; None after a step without one, so that whoever asks can stop between steps."""
+def _by_steps(steps: Steps) -> Iterator[np.ndarray | Progress]:
+    """Frames; after a step without one how far it is, so that whoever asks can stop between steps."""
     yield from (frame.numpy() for frame in steps.state.frames)
     for progress in steps:
-        yield None
+        if not progress.frames:
+            yield progress
         yield from (frame.numpy() for frame in progress.frames)
+        if progress.steps >= MOST_STEPS:
+            return
 
 
 def _end(status: str) -> bytes:
@@ -105,7 +116,7 @@ def _end(status: str) -> bytes:
 def _bound(layers: list[list[Attention]], times: np.ndarray) -> dict[str, Any]:
     try:
         found = bound(layers)
-    except (BadParameter, FrostlineError) as error:
+    except FrostlineError as error:
         return {"none_because": str(error)}
     return {"none_because": None, "values": found(times), "says": found.describe()}
 

@@ -57,7 +57,7 @@ def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0
         left=left,
         hidden=hidden,
         settings=sorted({f"{claim['spec']['size']} size, seed {claim['spec']['seed']}" for claim in claims}),
-        script=Markup((files("frostline.report") / "page.js").read_text()),
+        script=Markup((files("frostline.report") / "page.js").read_text(encoding="utf-8")),
     )
 
 
@@ -65,7 +65,7 @@ def render(path: Path, template: str, **context: Any) -> Path:
     """Fill a template of this folder, with the common style, and write it at once or not at all."""
     here = files("frostline.report")
     environment = Environment(
-        loader=FunctionLoader(lambda name: (here / name).read_text()),
+        loader=FunctionLoader(lambda name: (here / name).read_text(encoding="utf-8")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -73,7 +73,9 @@ def render(path: Path, template: str, **context: Any) -> Path:
     )
     environment.filters["maths"] = maths
     filled = environment.get_template(template)
-    write_atomically(path, filled.render(style=Markup((here / "page.css").read_text()), **context).encode())
+    write_atomically(
+        path, filled.render(style=Markup((here / "page.css").read_text(encoding="utf-8")), **context).encode()
+    )
     return path
 
 

@@ -155,10 +155,12 @@ def _looking(app: FastAPI, service: Service) -> None:
 
 def _pages(app: FastAPI, service: Service) -> None:
     here = files("frostline.serving")
-    style = (files("frostline.report") / "page.css").read_text() + (here / "live.css").read_text()
-    live, script = (here / "live.html").read_text(), (here / "live.js").read_text()
+    style = (files("frostline.report") / "page.css").read_text(encoding="utf-8") + (here / "live.css").read_text(
+        encoding="utf-8"
+    )
+    live, script = (here / "live.html").read_text(encoding="utf-8"), (here / "live.js").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        (here / "docs.html").read_text()
+        (here / "docs.html").read_text(encoding="utf-8")
     )
     watchers = 0
 

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from numpy.polynomial import chebyshev
 from scipy import linalg
 
+from frostline import stopping
 from frostline.errors import BadParameter
 from frostline.sphere import unit_rows
 from frostline.theory.spectrum import scale_of
@@ -72,6 +73,7 @@ class Propagator:
         return x
 
     def _apply(self, x: Float[np.ndarray, "n d"], level: int) -> Float[np.ndarray, "n d"]:
+        stopping.look()
         matrix, size = self.power(level)
         z = x @ matrix.T
         lost = np.linalg.norm(z, axis=1) < CANCELLATION * size

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.integrate import DOP853
 
+from frostline import stopping
 from frostline.attention import Layer
 from frostline.sphere import unit_rows
 
@@ -81,6 +82,7 @@ def _reach(
     """Bring all tokens to time ``end``, in place."""
     smallest = SMALLEST_STEP / field.speed_scale
     for _ in range(STEP_LIMIT):
+        stopping.look()
         going = np.flatnonzero((t < end) & np.isinf(ended))
         if not len(going):
             return

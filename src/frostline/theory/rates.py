@@ -94,8 +94,9 @@ def rates(heads: Heads, *, p: float = 2.0) -> Rates:
 
 def is_normal(A: np.ndarray) -> bool:
     """AAᵀ = AᵀA up to rounding."""
-    size = np.linalg.norm(A, 2) ** 2
-    return bool(np.linalg.norm(A @ A.T - A.T @ A, 2) <= 1e-12 * size)
+    # Scaled first: squares of large entries would overflow.
+    A = A / (np.abs(A).max() or 1.0)
+    return bool(np.linalg.norm(A @ A.T - A.T @ A, 2) <= 1e-12 * np.linalg.norm(A, 2) ** 2)
 
 
 def _ends(head: Attention, found: Limit, p: float) -> tuple[float, float] | None:

@@ -97,8 +97,8 @@ class Guard:
                 raise Refused(
                     403, "the Host header names another machine; use the address that was printed at the start."
                 )
-            if headers.get(b"sec-fetch-site") == b"cross-site" and path != "/":
-                # A page elsewhere could not read the answer, but it could make us work.
+            if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and path != "/":
+                # A page elsewhere (another port is elsewhere) could not read the answer, but it could make us work.
                 raise Refused(403, "this was asked by a page of another site.")
             return
         if path in self._open:
