@@ -43,7 +43,7 @@ def screenshots() -> None:
         print("no Chromium: the pictures of the explorer stay as they are")
         return
     for name, opened, where, ready in (
-        ("explore", None, "?n=3000", "() => run?.ended"),
+        ("explore", None, "", "() => run?.ended"),
         ("explore_audit", open_folder(demo / "audit"), "", "() => document.querySelectorAll('#text span').length > 3"),
     ):
         explorer = Explorer(opened)
