@@ -340,7 +340,16 @@ def test_an_audit_is_scrubbed_and_pointed_at(browser, audit):
         box = page.locator("#cloud").bounding_box()
         page.mouse.move(box["x"] + x, box["y"] + y)
         assert page.locator("#text .hot").inner_text() == "melt"
-        assert page.troubles == []
+        page.locator("#texts").select_option("1")
+        page.locator("#layer").focus()
+        page.keyboard.press("Home")
+        page.keyboard.press(".")
+        until(page, "location.hash === '#texts=1&layer=1&colour=cluster&frame=tokens'")
+        again = opened(browser, page.url)
+        until(again, "document.getElementById('layername').textContent.includes('after layer 1')")
+        assert again.locator("#texts").input_value() == "1" and again.locator("#colour").input_value() == "cluster"
+        assert page.troubles == again.troubles == []
+        again.close()
         page.close()
 
 

@@ -466,6 +466,7 @@ async function download(event) {
 
 // ---- A saved audit --------------------------------------------------------------------------------------------------
 
+const AUDITED = ["texts", "layer", "colour", "frame"];
 async function audit(about) {
   at("play").hidden = true; at("audit").hidden = false;
   document.querySelector(".presets").hidden = true;
@@ -508,6 +509,9 @@ async function audit(about) {
     at("seen").textContent = `${words.length} tokens in ${count === 1 ? "one cluster" : `${count} clusters`} (linked by angles below 0.3 rad). Directions: ${about.frames[at("frame").value]}. ` +
       (about.frost !== null ? `The audit sees the cloud frozen from layer ${about.frost} on.` : "");
     cloud.draw();
+    // A link to this picture, too.
+    clearTimeout(writing);
+    writing = setTimeout(() => history.replaceState(null, "", `#${new URLSearchParams(AUDITED.map(id => [id, at(id).value]))}`), 250);
   };
   const open = () => {
     at("text").replaceChildren(...scene().words.flatMap((word, k) => {
@@ -528,6 +532,8 @@ async function audit(about) {
     }
     if (best !== hot) light(best);
   };
+  const asked = new URLSearchParams(location.hash.slice(1));
+  const take = id => { const value = asked.get(id); if (value !== null && (id === "layer" || [...at(id).options].some(one => one.value === value))) at(id).value = value; };
   at("texts").addEventListener("change", open);
   for (const id of ["layer", "colour", "frame"]) at(id).addEventListener("input", show);
   window.addEventListener("keydown", event => {
@@ -536,6 +542,9 @@ async function audit(about) {
     if (to !== undefined) { at("layer").value = to; show(); event.preventDefault(); }
   });
   at("space").hidden = true;
+  take("texts");
+  at("layer").max = scene().clusters.length - 1;
+  for (const id of ["layer", "colour", "frame"]) take(id);
   open();
 }
 
