@@ -105,3 +105,9 @@ def test_a_saved_run_is_shown_again(tmp_path):
     assert [facts["t"] for facts, _ in frames] == run.times.tolist()
     assert np.abs(frames[-1][1][0] / FINEST - run.tokens[-1]).max() <= FINE
     assert 'out = "run"' in (folder / "spec.toml").read_text()
+
+
+def test_a_stepper_that_takes_too_many_steps_is_stopped(monkeypatch):
+    monkeypatch.setattr("frostline.exploring.showing.MOST_STEPS", 20)
+    _, messages = shown("n=50&stepper=adaptive&until=100&beta=1000")
+    assert messages[-1][0]["status"] == "step limit" and "step limit" in messages[-1][0]["says"]

@@ -55,18 +55,19 @@ const aside = {};
 function fitted(name, d) {
   // A typed matrix in another dimension: cut, or with the usual value on the new place of its diagonal.
   const rows = setting[name].split(";").map(row => row.split(","));
-  return Array.from({ length: d }, (_, i) => Array.from({ length: d }, (_, j) => rows[i]?.[j] ?? (i === j ? defaults[name].split(",")[i] : "0")).join(",")).join(";");
+  return Array.from({ length: d }, (_, i) => Array.from({ length: d }, (_, j) => rows[i]?.[j] ?? (i === j ? defaults[name].split(",")[i] || "1" : "0")).join(",")).join(";");
 }
 function fillMatrix(box) {
   const name = box.dataset.matrix, d = Number(setting.d), typed = setting[name].includes(";");
   const rest = [box.querySelector("legend")];
   const toggle = put("button", typed ? "use sliders" : "type it", { type: "button", class: "small" });
   toggle.addEventListener("click", () => {
-    // What was there comes back with the next click.
-    const kept = aside[name];
-    aside[name] = { [name]: setting[name], [`${name}turn`]: setting[`${name}turn`] };
-    if (typed) change(kept && !kept[name].includes(";") ? kept : { [name]: defaults[name], [`${name}turn`]: "0,0,0" });
-    else change(kept?.[name].split(";").length === d ? kept : { [name]: rowsOf(name).map(row => row.join(",")).join(";") });
+    // Two clicks with nothing between them change nothing.
+    const now = { [name]: setting[name], [`${name}turn`]: setting[`${name}turn`] }, kept = aside[name];
+    let next = typed ? { [name]: defaults[name], [`${name}turn`]: "0,0,0" } : { ...now, [name]: rowsOf(name).map(row => row.join(",")).join(";") };
+    if (kept && Object.entries(kept.to).every(([key, value]) => now[key] === value)) next = kept.from;
+    aside[name] = { from: now, to: next };
+    change(next);
   });
   rest.push(toggle);
   if (typed) {
@@ -558,6 +559,7 @@ function listen() {
       const value = 10 ** Number(input.value);
       change({ [input.dataset.log]: input.dataset.log === "n" ? String(Math.round(Number(value.toPrecision(2)))) : String(Number(value.toPrecision(3))) });
     } else if (input.name === "d") {
+      for (const name of Object.keys(aside)) delete aside[name];
       const typed = ["B", "V", "B2", "V2"].filter(name => setting[name].includes(";"));
       change({ d: input.value, ...Object.fromEntries(typed.map(name => [name, fitted(name, Number(input.value))])) });
     } else if (input.name === "n" || input.name === "seed") {

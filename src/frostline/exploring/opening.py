@@ -77,9 +77,7 @@ def _audit(folder: Path) -> Opened:
         _check(scenes)
         if depth is not None and not 0 <= depth < len(scenes[0]["clusters"]):
             raise ValueError
-    except (
-        *(OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError),
-    ) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise BadRun(f"{folder} is not a whole audit: {type(error).__name__} in {SCENES} or {FACTS}.") from None
     blocks = [
         pack(

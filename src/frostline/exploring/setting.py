@@ -182,16 +182,12 @@ def _tokens(given: Mapping[str, str], n: int, d: int) -> dict[str, Any]:
 def _read(text: str, name: str) -> float:
     try:
         value = float(text)
-        if not abs(value) <= LARGEST:
-            raise BadSpec(
-                f"{name} holds {text.strip()[:40]}: NaN, infinite or above {LARGEST:g}; take a smaller number."
-            )
-        return value
-    except BadSpec:
-        raise
     except ValueError:
         found = repr(text.strip()[:40]) if text.strip() else "an empty place"
         raise BadSpec(f"{name} holds {found}, which is not a number.") from None
+    if not abs(value) <= LARGEST:
+        raise BadSpec(f"{name} holds {text.strip()[:40]}: NaN, infinite or above {LARGEST:g}; take a smaller number.")
+    return value
 
 
 def _number(given: Mapping[str, str], name: str) -> float:

@@ -44,8 +44,9 @@ def show(spec: specs.Spec) -> Iterator[bytes]:
     if any(len(layer) > 1 for layer in layers):
         # Their limit is worked out token by token, which may take a while.
         yield pack("preparing", {})
-    yield from _messages(layers, x0, weights, times, _by_steps(steps))
-    yield _end("step limit" if steps.state.steps >= MOST_STEPS and steps.state.time < steps.until else steps.status)
+    frames = _Frames(steps)
+    yield from _messages(layers, x0, weights, times, frames)
+    yield _end(frames.status)
 
 
 def show_again(run: Trajectory, noted: Iterable[bytes] = ()) -> Iterator[bytes]:
@@ -62,7 +63,7 @@ def _messages(
     x0: torch.Tensor,
     weights: np.ndarray | None,
     times: np.ndarray,
-    frames: Iterator[np.ndarray | Progress],
+    frames: Iterable[np.ndarray | Progress],
 ) -> Iterator[bytes]:
     target, initial = Target.of(layers, x0, weights), x0.numpy()
     drawn = slice(None, None, -(-len(initial) // MOST_DRAWN))
@@ -98,15 +99,25 @@ def _messages(
     yield from measured.brackets()
 
 
-def _by_steps(steps: Steps) -> Iterator[np.ndarray | Progress]:
+class _Frames:
     """Frames; after a step without one how far it is, so that whoever asks can stop between steps."""
-    yield from (frame.numpy() for frame in steps.state.frames)
-    for progress in steps:
-        if not progress.frames:
-            yield progress
-        yield from (frame.numpy() for frame in progress.frames)
-        if progress.steps >= MOST_STEPS:
-            return
+
+    def __init__(self, steps: Steps):
+        self.steps, self.cut = steps, False
+
+    def __iter__(self) -> Iterator[np.ndarray | Progress]:
+        yield from (frame.numpy() for frame in self.steps.state.frames)
+        for progress in self.steps:
+            if not progress.frames:
+                yield progress
+            yield from (frame.numpy() for frame in progress.frames)
+            if progress.steps >= MOST_STEPS and progress.time < progress.until:
+                self.cut = True
+                return
+
+    @property
+    def status(self) -> str:
+        return "step limit" if self.cut else self.steps.status
 
 
 def _end(status: str) -> bytes:
