@@ -182,7 +182,7 @@ class View {
   outline(over) {
     const { width, height } = this.over, least = Math.min(width, height);
     over.strokeStyle = css("--faint"); over.lineWidth = window.devicePixelRatio || 1;
-    over.beginPath(); over.arc(width / 2 + this.shift[0] * least, height / 2 + this.shift[1] * least, 0.45 * this.zoom * Math.min(width, height), 0, TAU); over.stroke();
+    over.beginPath(); over.arc(width / 2 + this.shift[0] * least, height / 2 + this.shift[1] * least, 0.45 * this.zoom * least, 0, TAU); over.stroke();
   }
   ring(over, positions, d, k, radius, colour) {
     const [x, y, z] = this.onScreen(positions, d, k), ratio = window.devicePixelRatio || 1;
