@@ -19,7 +19,7 @@ from rich.table import Table
 from scipy.integrate import solve_ivp
 
 import frostline as fl
-from benchmarks import audits, choices, exploring, serving, steppers, watching
+from benchmarks import audits, choices, exploring, serving, steppers, sweeping, watching
 from benchmarks import large as large_clouds
 from frostline.transport.atoms import two_atoms as sorted_atoms
 from frostline.transport.exact import exact
@@ -220,7 +220,8 @@ def run_all() -> list[dict[str, Any]]:
         lambda: watching.in_bench((16, 128)),
         lambda: watching.in_bench((1, 32)),
     ]
-    return [row for plan in plans if (row := plan()) is not None] + list(exploring.rows()) + serving.in_bench()
+    found = [row for plan in plans if (row := plan()) is not None]
+    return [*found, *exploring.rows(), *sweeping.rows(), *serving.in_bench()]
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "make demo      # sets up": "docs/start.md runs make demo; make test is what runs this",
     "frostline reproduce --out reproduction": "README.md runs it; --full takes an hour",
     "pip install 'frostline[monitor]'": "tests/test_package.py installs every extra into an environment of its own",
+    "dask-ssh --hostfile machines.txt": "needs other machines; the blocks above it start the same workers here",
     "# without a GPU, let pip find": "needs a machine of its own; tests/serving/test_deployment.py checks the unit",
 }
 """How blocks that are not run here begin, and where they are run instead."""

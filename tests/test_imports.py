@@ -21,7 +21,7 @@ ROWS = [
     {"recording", "predicting", "report"},
     {"experiments", "encoders"},
     {"auditing", "monitoring", "web"},
-    {"serving", "exploring"},
+    {"serving", "exploring", "sweeping"},
     {"doctor"},
     {"cli", "__main__", "__init__"},
 ]

@@ -82,9 +82,8 @@ def environment(wheel, tmp_path_factory):
             venv.create(folder, with_pip=False, symlinks=True)
             (site,) = folder.glob("lib/python*/site-packages")
             for name, own in closure(wanted_by(extra)).items():
-                assert own is not None or name in ("distributed",), f"{name} is not installed here"
-                if own is not None:
-                    link(own, site)
+                assert own is not None, f"{name} is not installed here"
+                link(own, site)
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
             subprocess.run([*command, "--no-compile", wheel], check=True, capture_output=True)
             made[extra] = folder / "bin" / "python"
@@ -170,10 +169,19 @@ def test_explore(environment, tmp_path):
     assert process.returncode == 0, said
 
 
+SWEEP = """
+command = "simulate"
+spec = { tokens = 20, dimension = 2, B = [1.0, 0.5], beta = 10.0, until = 1.0, step = 0.1 }
+axes = { seed = "0..1" }
+"""
+
+
 @pytest.mark.slow
-def test_cluster(environment):
-    """Nothing uses it yet; it must not break anything either."""
-    assert "simulate" in frostline(environment("cluster"), "--help")
+def test_cluster(environment, tmp_path):
+    spec = tmp_path / "sweep.toml"
+    spec.write_text(SWEEP)
+    told = frostline(environment("cluster"), "sweep", spec, "--out", tmp_path / "runs", "--json", "--workers", "1")
+    assert json.loads(told)["done"] == 2
 
 
 def test_the_version_is_in_one_place():

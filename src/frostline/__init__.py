@@ -42,6 +42,7 @@ _HOMES = {
     "merge": "frostline.monitoring.baseline",
     "watch": "frostline.monitoring.watching",
     "wrap": "frostline.monitoring.wrapping",
+    "sweep": "frostline.sweeping.running",
 }
 _MODULES = {
     "sample": "frostline.sample",
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from frostline.monitoring.watching import watch
     from frostline.monitoring.wrapping import wrap
     from frostline.store import load_run
+    from frostline.sweeping.running import sweep
     from frostline.theory import densities
     from frostline.theory.bounds import bound
     from frostline.theory.flow import zero_temperature

@@ -43,3 +43,7 @@ class BadText(FrostlineError):
 
 class BadBaseline(FrostlineError):
     """A .frost file is damaged, newer, or of another model or tokenizer."""
+
+
+class BadCluster(FrostlineError):
+    """A scheduler that does not answer, or workers that cannot be used."""

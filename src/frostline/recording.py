@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from frostline.arrays import as_float64, as_positive, as_times
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.dynamics.steppers import Stepper
-from frostline.dynamics.walking import Progress, layer_edges
+from frostline.dynamics.walking import Progress, Resume, layer_edges
 from frostline.errors import BadParameter, BadSpec, NoLimit
 from frostline.sphere import unit_rows
 from frostline.theory.limits import Limit, limit
@@ -55,8 +56,7 @@ def record(
 
     ``report`` is called after every step, ``measured(done, of)`` after the distance at each kept time.
     """
-    if spec.until is None:
-        raise BadSpec("the spec has no until; say how long to simulate, for example until = 3.0.")
+    _check_until(spec)
     out = Path(spec.out) if out is None else out
     if out.name in ("", ".", ".."):
         raise BadSpec(f'out = {spec.out!r} is not a name for a run directory; choose one, for example out = "run".')
@@ -65,67 +65,99 @@ def record(
     identity = specs.identity(spec)
     if not force and store.finished(out, identity):
         return Recording(out, store.read_summary(out), 0, fresh=False)
-    until = as_positive(spec.until, "until")
-    layers = specs.build_heads(spec)
-    default = _default_frames(until, len(layers))
-    saves = as_times(default if spec.save_at is None else spec.save_at, "save_at", until=until)
-    _check_memory(specs.token_count(spec), spec.dimension, len(saves))
-    stepper = specs.build_stepper(spec)
-    initial, weights = specs.build_tokens(spec)
-    x0 = _placed(initial, spec)
+    ready = _Ready.of(spec)
     with store.Partial(out, identity, force=force) as partial:
-        return _record(spec, partial, layers, x0, weights, stepper, saves, report, measured)
+        return _record(spec, partial, ready, report, measured)
+
+
+def run_once(spec: specs.Spec, *, transport: bool = False) -> tuple[Trajectory, dict[str, Any], store.Arrays]:
+    """Run ``spec`` and write nothing: the run, what ``record`` would put into its summary (W by optimal transport at
+    the kept times only with ``transport``), and its arrays."""
+    _check_until(spec)
+    ready = _Ready.of(spec)
+    curve = _Curve(ready.target, [])
+    curve.add(0.0, ready.x0)
+    run = ready.simulate(spec, watch=curve)
+    seen = curve.phases()
+    bounds = _bounds(run, None) if transport and ready.target.measure is not None and len(run.times) else None
+    return run, _summary(run, ready.target, curve.points, seen, bounds), ready.arrays(run, curve.points)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """What a spec describes, built and checked."""
+
+    layers: list[list[Attention]]
+    x0: torch.Tensor
+    weights: np.ndarray | None
+    stepper: Stepper
+    saves: np.ndarray
+
+    @classmethod
+    def of(cls, spec: specs.Spec) -> "_Ready":
+        until = as_positive(spec.until, "until")
+        layers = specs.build_heads(spec)
+        default = _default_frames(until, len(layers))
+        saves = as_times(default if spec.save_at is None else spec.save_at, "save_at", until=until)
+        _check_memory(specs.token_count(spec), spec.dimension, len(saves))
+        stepper = specs.build_stepper(spec)
+        initial, weights = specs.build_tokens(spec)
+        return cls(layers, _placed(initial, spec), weights, stepper, saves)
+
+    @cached_property
+    def target(self) -> "Target":
+        return Target.of(self.layers, self.x0, self.weights)
+
+    def simulate(self, spec: specs.Spec, watch: Callable[[Progress], None], resume: Resume | None = None) -> Trajectory:
+        assert spec.until is not None
+        return simulate(
+            self.layers,
+            self.x0,
+            until=spec.until,
+            weights=self.weights,
+            stepper=self.stepper,
+            save_at=self.saves,
+            engine=spec.engine,
+            max_steps=spec.max_steps,
+            watch=watch,
+            resume=resume,
+        )
+
+    def arrays(self, run: Trajectory, curve: list[tuple[float, float]]) -> store.Arrays:
+        found = {
+            "times": torch.from_numpy(run.times),
+            "tokens": torch.as_tensor(run.tokens).cpu(),
+            "initial": self.x0.cpu(),
+            "curve": torch.tensor(curve, dtype=torch.float64).reshape(-1, 2),
+            **store.heads_as_arrays(self.layers),
+        }
+        return found if self.weights is None else found | {"weights": torch.from_numpy(self.weights)}
 
 
 def _record(
     spec: specs.Spec,
     partial: store.Partial,
-    layers: list[list[Attention]],
-    x0: torch.Tensor,
-    weights: np.ndarray | None,
-    stepper: Stepper,
-    saves: np.ndarray,
+    ready: _Ready,
     report: Callable[[Progress], None] | None,
     measured: Callable[[int, int], None] | None,
 ) -> Recording:
-    assert spec.until is not None
-    started = time.time()
-    target = Target.of(layers, x0, weights)
-    resumed = partial.resume(x0.device)
-    keeper = _Keeper(partial, target, report, [] if resumed is None else resumed[1])
+    started, target = time.time(), ready.target
+    resumed = partial.resume(ready.x0.device)
+    keeper = _Keeper(partial, _Curve(target, [] if resumed is None else resumed[1]), report)
     if resumed is None:
-        keeper.begin(x0, save=bool(saves[0] == 0))
+        keeper.begin(ready.x0, save=bool(ready.saves[0] == 0))
     try:
-        run = simulate(
-            layers,
-            x0,
-            until=spec.until,
-            weights=weights,
-            stepper=stepper,
-            save_at=saves,
-            engine=spec.engine,
-            max_steps=spec.max_steps,
-            watch=keeper,
-            resume=None if resumed is None else resumed[0],
-        )
+        run = ready.simulate(spec, keeper, None if resumed is None else resumed[0])
     except KeyboardInterrupt:
         keeper.write_checkpoint()
         raise
     keeper.write_checkpoint()
-    seen = phases_of_curve(*np.array(keeper.curve).T) if len(keeper.curve) >= FEWEST_TIMES else None
+    curve, seen = keeper.curve.points, keeper.curve.phases()
     bounds = None if target.measure is None or not len(run.times) else _bounds(run, measured)
-    summary = _summary(run, target, keeper.curve, seen, bounds)
-    arrays = {
-        "times": torch.from_numpy(run.times),
-        "tokens": torch.as_tensor(run.tokens).cpu(),
-        "initial": x0.cpu(),
-        "curve": torch.tensor(keeper.curve, dtype=torch.float64).reshape(-1, 2),
-        **store.heads_as_arrays(layers),
-    }
-    if weights is not None:
-        arrays["weights"] = torch.from_numpy(weights)
+    summary = _summary(run, target, curve, seen, bounds)
+    arrays = ready.arrays(run, curve)
     final = partial.finish(spec, arrays, summary, _provenance(started, resumed is not None))
-    _draw(final, run, target, keeper.curve, seen)
+    _draw(final, run, target, curve, seen)
     partial.publish()
     return Recording(partial.out, summary, 0 if resumed is None else resumed[0].steps, fresh=True)
 
@@ -160,17 +192,35 @@ class Target:
         return np.where(self.measure.defined[:, None], self.measure.goal, np.nan)
 
 
+class _Curve:
+    """Watches a run: its distance to the limit, at most so many points however many steps there are."""
+
+    def __init__(self, target: Target, points: list[tuple[float, float]]):
+        self.target, self.points = target, points
+
+    def __call__(self, progress: Progress) -> None:
+        # Where the last one was decides, so a resumed run agrees.
+        gap = progress.until / CURVE_POINTS
+        before = self.points[-1][0] if self.points else 0.0
+        while progress.at is not None and self.target.measure is not None and before + gap < progress.time:
+            before = before + gap
+            self.add(before, progress.at(before))
+        if progress.time - before >= gap or progress.time == progress.until:
+            self.add(progress.time, progress.tokens)
+
+    def add(self, t: float, tokens: torch.Tensor) -> None:
+        if self.target.measure is not None:
+            self.points.append((t, self.target.measure.distance(as_float64(tokens))))
+
+    def phases(self) -> Phases | None:
+        return phases_of_curve(*np.array(self.points).T) if len(self.points) >= FEWEST_TIMES else None
+
+
 class _Keeper:
     """Watches a run: keeps frames and the distance curve, writes checkpoints, passes progress on."""
 
-    def __init__(
-        self,
-        partial: store.Partial,
-        target: Target,
-        report: Callable[[Progress], None] | None,
-        curve: list[tuple[float, float]],
-    ):
-        self.partial, self.target, self.report, self.curve = partial, target, report, curve
+    def __init__(self, partial: store.Partial, curve: _Curve, report: Callable[[Progress], None] | None):
+        self.partial, self.curve, self.report = partial, curve, report
         self.written, self.last, self.pause = time.monotonic(), None, _checkpoint_seconds()
 
     last: Progress | None
@@ -178,19 +228,12 @@ class _Keeper:
     def begin(self, x0: torch.Tensor, *, save: bool) -> None:
         if save:
             self.partial.keep_frame(0, x0)
-        self._measure(0.0, x0)
+        self.curve.add(0.0, x0)
 
     def __call__(self, progress: Progress) -> None:
         for frame in progress.frames:
             self.partial.keep_frame(len(self.partial.frames), frame)
-        # At most so many points however many steps there are; where the last one was decides, so a resumed run agrees.
-        gap = progress.until / CURVE_POINTS
-        before = self.curve[-1][0] if self.curve else 0.0
-        while progress.at is not None and self.target.measure is not None and before + gap < progress.time:
-            before = before + gap
-            self._measure(before, progress.at(before))
-        if progress.time - before >= gap or progress.time == progress.until:
-            self._measure(progress.time, progress.tokens)
+        self.curve(progress)
         self.last = progress
         if time.monotonic() - self.written > self.pause:
             self.write_checkpoint()
@@ -199,12 +242,8 @@ class _Keeper:
 
     def write_checkpoint(self) -> None:
         if self.last is not None:
-            self.partial.checkpoint(self.last, self.curve)
+            self.partial.checkpoint(self.last, self.curve.points)
             self.written = time.monotonic()
-
-    def _measure(self, t: float, tokens: torch.Tensor) -> None:
-        if self.target.measure is not None:
-            self.curve.append((t, self.target.measure.distance(as_float64(tokens))))
 
 
 def _summary(
@@ -280,6 +319,11 @@ def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float
         figures["distance"] = plot.distance(run, curve=np.array(curve), phases=seen).figure
     for name, figure in figures.items():
         plot.save(figure, folder / name)
+
+
+def _check_until(spec: specs.Spec) -> None:
+    if spec.until is None:
+        raise BadSpec("the spec has no until; say how long to simulate, for example until = 3.0.")
 
 
 def _default_frames(until: float, layers: int) -> np.ndarray:

@@ -144,7 +144,7 @@ def identity(spec: Spec) -> str:
     """A hash of what decides the result: the spec without ``out``, and the contents of the files it names."""
     table = to_table(spec) | {"out": None}
     digest = hashlib.sha256(msgspec.json.encode(table, order="sorted"))
-    for path in sorted(_files(table)):
+    for path in sorted(files(table)):
         digest.update(_open(path))
     return digest.hexdigest()
 
@@ -334,13 +334,14 @@ def _load_tokens(path: str) -> np.ndarray:
     return found / size if (np.abs(size - 1) <= OFF_SPHERE[torch.float32]).all() else found
 
 
-def _files(value: Any) -> set[str]:
+def files(value: Any) -> set[str]:
+    """The .npy files that a table names."""
     if isinstance(value, str):
         return {value} if value.endswith(".npy") else set()
     if isinstance(value, dict):
-        return set().union(*map(_files, value.values()))
+        return set().union(*map(files, value.values()))
     if isinstance(value, list):
-        return set().union(*map(_files, value)) if value and not isinstance(value[0], float | int) else set()
+        return set().union(*map(files, value)) if value and not isinstance(value[0], float | int) else set()
     return set()
 
 

@@ -291,7 +291,8 @@ def recover(out: Path) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """The file has its old content or the new one, whatever happens, and the new one is on disk on return."""
-    temporary = path.with_name(path.name + ".tmp")
+    # Readers of whole folders of Parquet pass over names that begin like this.
+    temporary = path.with_name(f"_{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)

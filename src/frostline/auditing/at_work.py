@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from frostline.encoders.loading import Encoder, load
 
 Report = Callable[[str, str, float, float], None]
 """Called with the part of the work, what it does, work done and work in all."""
+Measuring = Callable[..., Clouds]
+"""As ``clouds.measure``, which it is unless the work is split over processes."""
 CONTROL_TEXTS = 64
 
 
@@ -39,6 +42,7 @@ def measured_on(
     seed: int,
     name: str = "text",
     tell: Report = lambda part, what, done, total: None,
+    measuring: Measuring = measure,
 ) -> Measured:
     """One model on one text."""
 
@@ -46,7 +50,7 @@ def measured_on(
         tell(name, f"text {done} of {of}", done, of)
 
     last = norm_before(encoder, encoder.layers)
-    clouds = measure(encoder, layers, last, model, tokenized, tick=tick)
+    clouds = measuring(encoder, layers, last, model, tokenized, tick=tick)
     moved = None
     if perturbations:
         tell(name, "perturbations", 1, 1)
@@ -64,6 +68,7 @@ def controls_of(
     perturbations: bool,
     seed: int,
     tell: Report,
+    measuring: Measuring = measure,
 ) -> dict[str, Measured]:
     """The same on some of the texts for random weights, and for shuffled tokens."""
     few = some_of(tokenized, CONTROL_TEXTS)
@@ -71,11 +76,10 @@ def controls_of(
     other = load(fresh)
     folds = [folded(other, number) for number in range(encoder.layers)]
     one, two = "random weights", "shuffled tokens"
+    options: dict[str, Any] = {"seed": seed, "tell": tell, "measuring": measuring}
     return {
-        one: measured_on(other, folds, fresh, few, perturbations=perturbations, seed=seed, name=one, tell=tell),
-        two: measured_on(
-            encoder, layers, model, _shuffled(few, seed), perturbations=False, seed=seed, name=two, tell=tell
-        ),
+        one: measured_on(other, folds, fresh, few, perturbations=perturbations, name=one, **options),
+        two: measured_on(encoder, layers, model, _shuffled(few, seed), perturbations=False, name=two, **options),
     }
 
 

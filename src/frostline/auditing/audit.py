@@ -12,7 +12,8 @@ import pyarrow as pa
 from torch import nn
 
 from frostline.auditing import findings as finding_rules
-from frostline.auditing.at_work import Measured, Report, controls_of, measured_on
+from frostline.auditing.at_work import Measured, Measuring, Report, controls_of, measured_on
+from frostline.auditing.clouds import measure
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost import FEWEST, FrostLine
 from frostline.auditing.judging import Assumption, assumptions_of, metrics_of, sentence_of
@@ -123,11 +124,13 @@ def audit(
     source: str = "texts",
     keep_texts: int = 0,
     report: Report | None = None,
+    measuring: Measuring = measure,
 ) -> Audit:
     """Audit an encoder: a folder, a hub id or a live transformers model; with ``texts`` also at work.
 
     ``tokenizer``: needed with texts when the model is a live one. ``source``: what the texts are called in the report.
     ``keep_texts``: of so many texts the token clouds are kept, with their words, for ``frostline explore``.
+    ``measuring``: how clouds are measured; ``frostline.sweeping.splitting`` has one that uses many processes.
     """
     if isinstance(texts, str):
         raise BadText("texts is one string; give a list of texts: [text].")
@@ -150,7 +153,7 @@ def audit(
         raise BadText(f"{keep_texts} texts are to be kept, and none is given.")
     if texts is not None:
         tokenized = tokenize(encoder, words, checked(texts))
-        options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell}
+        options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell, "measuring": measuring}
         measured = measured_on(encoder, layers, live, tokenized, **options)
         controls = controls_of(encoder, layers, live, tokenized, **options)
         if keep_texts:

@@ -1,7 +1,7 @@
 """Token clouds through the layers of an encoder: how concentrated, how far moved, how cold, how well predicted."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
 from frostline.auditing.freezing import TINY, Glass, on_unit_sphere
-from frostline.encoders.capture import Model, Tokenized, batches, rows, see
+from frostline.encoders.capture import Batch, Model, Tokenized, batches, rows, see
 from frostline.encoders.folding import FoldedLayer, Norm
 from frostline.encoders.loading import Encoder
 from frostline.encoders.positions import UNSEEN, Positions, positions
@@ -92,14 +92,61 @@ def measure(
     tick: Callable[[int, int], None] = lambda done, of: None,
 ) -> Clouds:
     """Run the texts through the model, one batch in memory at a time."""
+    chosen = chosen_of(tokenized, close)
+    return joined([measure_part(encoder, layers, last, model, batches(tokenized), chosen, tick=tick)], encoder, layers)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which of so many texts are looked at closely, and which of these are followed to their limits."""
+
+    texts: int
+    closely: frozenset[int]
+    to_limits: frozenset[int]
+
+
+def chosen_of(tokenized: Tokenized, close: int = CLOSE_TEXTS) -> Chosen:
+    closely = _spread(len(tokenized.ids), close)
+    few = sorted(closely)[:: max(1, len(closely) // COLD_TEXTS)]
+    return Chosen(len(tokenized.ids), frozenset(closely), frozenset(few))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What some batches gave; parts may come from anywhere, and in any order."""
+
+    rows: dict[str, dict[int, np.ndarray]]
+    kept: dict[int, list[tuple[np.ndarray, np.ndarray]]]
+
+
+def joined(parts: Iterable[Part], encoder: Encoder, layers: Sequence[FoldedLayer]) -> Clouds:
+    """The measurements of all parts together."""
+    found, kept = _Growing(), {}
+    for part in parts:
+        for name, rows_of in part.rows.items():
+            found.rows.setdefault(name, {}).update(rows_of)
+        kept.update(part.kept)
+    _limits(found, [Glass(layer) for layer in layers], kept)
+    return found.clouds(layers=len(layers), heads=encoder.heads)
+
+
+def measure_part(
+    encoder: Encoder,
+    layers: Sequence[FoldedLayer],
+    last: Norm,
+    model: Model,
+    some: Iterable[Batch],
+    chosen: Chosen,
+    *,
+    tick: Callable[[int, int], None] = lambda done, of: None,
+) -> Part:
+    """Some batches of the texts."""
     norms = [layer.norm for layer in layers] + [last]
     glasses = [Glass(layer) for layer in layers]
-    chosen = _spread(len(tokenized.ids), close)
-    few = sorted(chosen)[:: max(1, len(chosen) // COLD_TEXTS)]
     kept: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     found = _Growing()
     done = 0
-    for batch in batches(tokenized):
+    for batch in some:
         seen = see(encoder, model, batch)
         states = [list(rows(seen, state)) for state in seen.states]
         for place, number in enumerate(batch.numbers):
@@ -107,18 +154,17 @@ def measure(
             u = [pair[0] for pair in pairs]
             radii = [norm.seen(size) for norm, (_, size) in zip(norms, pairs, strict=True)]
             found.add(number, **_whole(u), radius=[np.abs(r - 1).max() for r in radii])
-            if number in chosen:
+            if number in chosen.closely:
                 # Heads see tokens as they are: with the radius that matters where they enter without a norm.
                 entering = [x * radius[:, None] for x, radius in zip(u, radii, strict=True)]
                 pasts = [x[place] - x[place].mean(-1, keepdims=True) for x in states[:-1]]
                 places = [positions(encoder, model, layer, len(u[0])) for layer in range(len(layers))]
                 _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, pasts, places)
-                if number in few:
+                if number in chosen.to_limits:
                     kept[number] = [(x[:COLD_TOKENS], size[:COLD_TOKENS]) for x, size in pairs]
         done += len(batch.numbers)
-        tick(done, len(tokenized.ids))
-    _limits(found, glasses, kept)
-    return found.clouds(layers=len(layers), heads=encoder.heads)
+        tick(done, chosen.texts)
+    return Part(found.rows, kept)
 
 
 def _spread(count: int, wanted: int) -> set[int]:

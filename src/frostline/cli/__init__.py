@@ -13,6 +13,7 @@ from frostline.cli.reproduce import reproduce
 from frostline.cli.score import score
 from frostline.cli.serve import serve
 from frostline.cli.simulate import simulate
+from frostline.cli.sweep import sweep
 from frostline.cli.theory import theory
 
 main = typer.Typer(
@@ -24,7 +25,7 @@ main = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (theory, simulate, reproduce, audit, diff, baseline, score, serve, events, explore, doctor):
+for command in (theory, simulate, sweep, reproduce, audit, diff, baseline, score, serve, events, explore, doctor):
     # The whole first line: left alone, typer cuts it at 45 letters.
     first = (command.__doc__ or "").splitlines()[0]
     main.command(command.__name__, short_help=first)(with_sentences(command))

@@ -1,5 +1,7 @@
 """frostline audit: what the theory says about a real encoder."""
 
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +28,10 @@ def audit(
         typer.Option(min=0, max=64, help="Keep the token clouds of so many texts, with their words, to explore."),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of controls and resampling.")] = 0,
+    workers: Annotated[int | None, typer.Option(min=1, help="Split the texts over so many processes.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Split the texts over a Dask cluster: tcp://host:8786.", metavar="ADDRESS")
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -41,15 +47,28 @@ def audit(
     from frostline.auditing.texts import read_texts, some
     from frostline.auditing.thresholds import broken, read_thresholds
     from frostline.cli.progress import shares
+    from frostline.errors import BadParameter
 
     check_folder(out)
     names = (*WEIGHT_METRICS, *(TEXT_METRICS if text else ()), *(CHANGE_METRICS if text and perturbations else ()))
     limits = {} if thresholds is None else read_thresholds(thresholds, names)
     texts = None if text is None else some(read_texts(text), max_texts)
-    with shares("auditing", shown=not quiet) as report:
+    if texts is None and (workers is not None or cluster is not None):
+        raise BadParameter(
+            "there is no text to split over processes; give --text, or leave --workers and --cluster out."
+        )
+    with shares("auditing", shown=not quiet) as report, ExitStack() as stack:
         from frostline.auditing.audit import audit as run
         from frostline.auditing.saving import save_audit
 
+        if workers is not None or cluster is not None:
+            from frostline.encoders.loading import need
+
+            need("distributed", extra="cluster")
+            from frostline.sweeping import splitting
+            from frostline.sweeping.cluster import connected
+
+            run = partial(splitting.audit, client=stack.enter_context(connected(cluster, workers, threads=1)))
         found = run(
             model,
             texts,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-RESUMED = ("simulate", "reproduce")
+RESUMED = ("simulate", "sweep", "reproduce")
 """Commands that go on where they stopped."""
 
 

@@ -1,0 +1,193 @@
+"""frostline sweep: many runs, on this machine or on a Dask cluster."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frostline.cli import options
+
+if TYPE_CHECKING:
+    from frostline.sweeping.plan import Plan
+    from frostline.sweeping.running import Progress
+
+
+def sweep(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            help="A TOML file: command, [spec], [axes], where, [budget]; to look, a dataset.", metavar="SPEC"
+        ),
+    ],
+    axes: Annotated[
+        list[str] | None, typer.Argument(help="For --plot: x=beta y=n color=plateau.", metavar="AXIS=COLUMN")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Address of a running Dask scheduler: tcp://host:8786.", metavar="ADDRESS")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes on this machine; one per core.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each run.")] = 1,
+    out: Annotated[str | None, typer.Option(help="Folder of the dataset.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also run again what failed before.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Say how far it is; run nothing.")] = False,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the table as CSV to this file; run nothing.", metavar="FILE.csv")
+    ] = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw the phase diagram of x=… y=… color=…; run nothing.")
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Many runs: every combination of the axes, each once; a Parquet dataset with one row per run.
+
+    Interrupt it as you like and call it again: finished runs stay. Runs that other sweeps left in the same dataset are
+    not run again.
+
+    Example: frostline sweep examples/phases.toml
+    """
+    from frostline.encoders.loading import need
+    from frostline.errors import BadParameter
+    from frostline.sweeping import plan as plans
+
+    if axes and not plot:
+        raise BadParameter(f"{' '.join(axes)!r} goes with --plot; without it only SPEC is given.")
+    if plot or status or export is not None:
+        wanted = None if spec.is_dir() else plans.read(spec, out=out)
+        _look(spec if wanted is None else wanted.out, wanted, status, export, _axes(axes or []) if plot else None, json)
+        return
+    wanted = plans.read(spec, out=out)
+    need("distributed", extra="cluster")
+    from frostline.cli.progress import bar
+    from frostline.sweeping.running import sweep as run
+
+    with bar(f"sweeping {wanted.out}", shown=not quiet) as report:
+        told = None if report is None else _reporting(report)
+        found = run(wanted, cluster=cluster, workers=workers, threads=threads, again=again, report=told)
+    if json:
+        options.print_json(found.facts())
+    else:
+        fresh = f", {found.fresh} of them just now" if found.fresh else "; all of them were there already"
+        options.say(
+            f"{found.done} of {found.total} runs done{fresh}, {found.failed} failed, {found.left} left.", hang=0
+        )
+        if found.stopped:
+            options.say(found.stopped, hang=0)
+        if found.failed:
+            _say_errors(found.out)
+        options.say(f"Table: {found.out}/ (Parquet; frostline sweep {spec} --plot …, --export FILE.csv)", hang=0)
+    if found.failed or found.left:
+        raise typer.Exit(1)
+
+
+def _reporting(report: Any) -> Any:
+    def told(progress: "Progress") -> None:
+        left = progress.seconds_left
+        more = f" ({progress.said})" if progress.said else "" if left is None else f", about {_time(left)}"
+        report.update(
+            completed=progress.done + progress.failed,
+            total=progress.total,
+            where=f"{progress.done} done, {progress.failed} failed, {progress.left} left{more}",
+        )
+
+    return told
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _look(
+    out: Path, plan: "Plan | None", status: bool, export: Path | None, axes: dict[str, str] | None, json: bool
+) -> None:
+    """What needs no run."""
+    from frostline.sweeping.dataset import command_of, read_table
+
+    command_of(out)
+    facts: dict[str, Any] = {"out": str(out)}
+    if status:
+        facts |= _standing(out, plan)
+        if not json:
+            of = f" of {facts['total']}" if "total" in facts else ""
+            left = f", {facts['left']} left" if "left" in facts else ""
+            options.say(f"{facts['done']}{of} runs done, {facts['failed']} failed{left}.", hang=0)
+            if facts["failed"]:
+                _say_errors(out)
+    if export is not None:
+        _export(read_table(out), export)
+        facts["export"] = str(export)
+        if not json:
+            options.say(f"Written: {export}", hang=0)
+    if axes:
+        from frostline.sweeping.diagram import write_diagram
+
+        page = write_diagram(out, **axes)
+        facts["page"] = str(page)
+        if not json:
+            options.say(f"Written: {page}, with SVG and PNG beside it", hang=0)
+    if json:
+        options.print_json(facts)
+
+
+def _standing(out: Path, plan: "Plan | None") -> dict[str, int]:
+    """Of the sweep; of all runs of the dataset where no sweep is named."""
+    if plan is None:
+        from frostline.sweeping.dataset import read_table
+
+        found = read_table(out, ["status"])["status"].to_pylist()
+        return {"done": found.count("done"), "failed": len(found) - found.count("done")}
+    from frostline.sweeping.running import standing
+
+    told = standing(plan)
+    return {"total": told.total, "done": told.done, "failed": told.failed, "left": told.left}
+
+
+def _axes(given: list[str]) -> dict[str, str]:
+    from frostline.errors import BadParameter
+
+    found = dict(part.split("=", 1) for part in given if "=" in part)
+    if set(found) != {"x", "y", "color"} or len(given) != 3:
+        raise BadParameter(
+            f"--plot takes three: x=beta y=n color=plateau, for example; got {' '.join(given) or 'none'}."
+        )
+    return found
+
+
+def _export(table: Any, path: Path) -> None:
+    import io
+
+    import pyarrow as pa
+    from pyarrow import csv
+
+    from frostline.store import write_atomically
+
+    # CSV has no lists; they become JSON text.
+    for number, field in enumerate(table.schema):
+        if pa.types.is_list(field.type):
+            import json
+
+            texts = [None if value is None else json.dumps(value) for value in table[field.name].to_pylist()]
+            table = table.set_column(number, field.name, pa.array(texts, pa.string()))
+    buffer = io.BytesIO()
+    csv.write_csv(table, buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def _say_errors(out: Path) -> None:
+    """The errors, each once, the most frequent first."""
+    from collections import Counter
+
+    from frostline.sweeping.dataset import read_table
+
+    table = read_table(out, ["status", "error"])
+    counted = Counter(row["error"] for row in table.to_pylist() if row["status"] != "done")
+    for error, count in counted.most_common(3):
+        options.say(f"{count} ×: {error}")
+    if len(counted) > 3:
+        options.say(f"and {len(counted) - 3} other errors; the column error has all.")

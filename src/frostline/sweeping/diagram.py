@@ -1,0 +1,221 @@
+"""The phase diagram of a sweep: one measure, as colour, over two axes; as a page, and as SVG and PNG."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pyarrow as pa
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from frostline import plot
+from frostline.errors import BadParameter
+from frostline.report.page import inlined, render
+from frostline.sweeping.dataset import read_table
+
+SHORT = {"n": "tokens", "d": "dimension", "t": "until", "β": "beta"}
+MOST_CELLS = 200
+"""In one direction."""
+MOST_KINDS = 8
+TICKS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Diagram:
+    """Cells ``values[row, column]`` over ``ys`` and ``xs``: the median of a number, or the most frequent text, of the
+    runs there. ``runs`` counts those that finished, ``failed`` the others."""
+
+    x: str
+    y: str
+    color: str
+    xs: tuple[Any, ...]
+    ys: tuple[Any, ...]
+    values: np.ndarray
+    runs: np.ndarray
+    failed: np.ndarray
+
+    def draw(self) -> Figure:
+        """The picture."""
+        (ax,), figure = plot.panels(1, width=max(5.5, min(11.0, 2.5 + 0.45 * len(self.xs))), height=4.6)
+        ax.grid(False)
+        if self.values.dtype == object:
+            self._kinds(ax)
+        else:
+            self._numbers(ax, figure)
+        for row, column in np.argwhere(self.failed > 0):
+            ax.plot(column, row, "x", color=plot.ORANGE, ms=5)
+        for axis, values, name in ((ax.xaxis, self.xs, self.x), (ax.yaxis, self.ys, self.y)):
+            shown = np.unique(np.linspace(0, len(values) - 1, min(len(values), TICKS)).round().astype(int))
+            axis.set_ticks(shown.tolist(), [_told(values[k]) for k in shown])
+            axis.set_label_text(name)
+        ax.set_title(self.color)
+        return figure
+
+    def _numbers(self, ax: Axes, figure: Figure) -> None:
+        seen = self.values[np.isfinite(self.values)]
+        if not len(seen):
+            raise BadParameter(f"no run of this sweep has a {self.color}; there is nothing to draw.")
+        wide = seen.min() > 0 and seen.max() > 30 * seen.min()
+        norm = matplotlib.colors.LogNorm() if wide else None
+        image = ax.imshow(
+            np.ma.masked_invalid(self.values),
+            origin="lower",
+            aspect="auto",
+            cmap="viridis",
+            norm=norm,
+            interpolation="none",
+        )
+        figure.colorbar(image, ax=ax, label=self.color)
+        self._empty(ax, np.isnan(self.values))
+
+    def _kinds(self, ax: Axes) -> None:
+        found = sorted({value for value in self.values.ravel() if value is not None})
+        if not found:
+            raise BadParameter(f"no run of this sweep has a {self.color}; there is nothing to draw.")
+        if len(found) > MOST_KINDS:
+            raise BadParameter(f"{self.color} has {len(found)} different texts; a picture can tell {MOST_KINDS} apart.")
+        colours = matplotlib.colormaps["tab10"]
+        numbers = np.array([[np.nan if v is None else found.index(v) for v in row] for row in self.values], dtype=float)
+        ax.imshow(
+            np.ma.masked_invalid(numbers),
+            origin="lower",
+            aspect="auto",
+            cmap=matplotlib.colors.ListedColormap([colours(k) for k in range(len(found))]),
+            vmin=-0.5,
+            vmax=len(found) - 0.5,
+            interpolation="none",
+        )
+        ax.legend(
+            handles=[Patch(color=colours(k), label=text) for k, text in enumerate(found)],
+            loc="center left",
+            bbox_to_anchor=(1.01, 0.5),
+            frameon=False,
+        )
+        self._empty(ax, np.isnan(numbers))
+
+    def _empty(self, ax: Axes, empty: np.ndarray) -> None:
+        for row, column in np.argwhere(empty):
+            there = self.runs[row, column] > 0
+            ax.add_patch(
+                matplotlib.patches.Rectangle(
+                    (column - 0.5, row - 0.5),
+                    1,
+                    1,
+                    facecolor=plot.FAINT if there else "none",
+                    edgecolor=plot.FAINT,
+                    hatch=None if there else "///",
+                    lw=0,
+                )
+            )
+
+    def describe(self) -> str:
+        """What is in the cells."""
+        how = "the most frequent one" if self.values.dtype == object else "the median"
+        most = int(self.runs.max())
+        each = "" if most <= 1 else f" Of several runs in a cell (up to {most}) it shows {how}."
+        failed = f" {int(self.failed.sum())} runs failed (crosses)." if self.failed.any() else ""
+        return (
+            f"{self.color} of {int(self.runs.sum())} runs over {len(self.xs)} values of {self.x} and {len(self.ys)} of "
+            f"{self.y}.{each}{failed}"
+        )
+
+
+def diagram(table: pa.Table, *, x: str, y: str, color: str) -> Diagram:
+    """The phase diagram of a sweep's table."""
+    x, y, color = (_column(table, SHORT.get(name, name)) for name in (x, y, color))
+    if x == y:
+        raise BadParameter(f"x and y are both {x}; take two different axes.")
+    done = np.array(table["status"].to_pylist(), dtype=object) == "done"
+    across, along = table[x].to_pylist(), table[y].to_pylist()
+    xs, ys = _sorted(across, x), _sorted(along, y)
+    columns, rows = {value: k for k, value in enumerate(xs)}, {value: k for k, value in enumerate(ys)}
+    text = not (pa.types.is_floating(table[color].type) or pa.types.is_integer(table[color].type))
+    cells: dict[tuple[int, int], list[Any]] = {}
+    shape = (len(ys), len(xs))
+    runs, failed = np.zeros(shape, dtype=int), np.zeros(shape, dtype=int)
+    for a, b, value, good in zip(across, along, table[color].to_pylist(), done, strict=True):
+        if a is None or b is None:
+            continue
+        place = rows[b], columns[a]
+        (runs if good else failed)[place] += 1
+        if good and value is not None:
+            cells.setdefault(place, []).append(str(value) if text else float(value))
+    values = np.full(shape, None, dtype=object) if text else np.full(shape, np.nan)
+    for place, found in cells.items():
+        values[place] = max(sorted(set(found)), key=found.count) if text else float(np.median(found))
+    return Diagram(x, y, color, xs, ys, values, runs, failed)
+
+
+def write_diagram(out: Path, *, x: str, y: str, color: str) -> Path:
+    """The page beside the dataset, with SVG and PNG of the same name; its path."""
+    found = diagram(read_table(out), x=x, y=y, color=color)
+    figure = found.draw()
+    stem = out / f"_diagram-{found.x}-{found.y}-{found.color}"
+    # Names of columns have dots in them, which are no endings here.
+    plot.save(figure, stem.with_name(stem.name + ".x"))
+    buffer = io.StringIO()
+    plot.write_svg(figure, buffer)
+    title = f"{found.color} over {found.x} and {found.y}"
+    reading = (
+        f"Each cell is one value of {found.x} and one of {found.y}; cells are equally large, whatever the steps "
+        f"between values. Grey: the runs there have no {found.color} (it was not seen). Hatched: no run there. "
+        "Crosses: some run there failed; its row says why."
+    )
+    shown = {
+        "name": "diagram",
+        "title": title,
+        "reading": reading,
+        "svg": Markup(inlined(buffer.getvalue(), "diagram", title)),
+    }
+    rows = [
+        [_told(found.ys[row]), _told(found.xs[column]), _told(found.values[row, column]), *map(int, counts)]
+        for row in range(len(found.ys))
+        for column in range(len(found.xs))
+        if any(counts := (found.runs[row, column], found.failed[row, column]))
+    ]
+    cells = {
+        "title": "Cells",
+        "reading": "",
+        "columns": [found.y, found.x, found.color, "runs", "failed"],
+        "rows": rows,
+    }
+    return render(
+        stem.with_name(stem.name + ".html"),
+        "sweep.html",
+        title=f"{out.resolve().name}: {title}",
+        sentence=found.describe(),
+        figures=[shown],
+        tables=[cells],
+    )
+
+
+def _column(table: pa.Table, name: str) -> str:
+    if name not in table.column_names:
+        near = get_close_matches(name, table.column_names, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(table.column_names)}."
+        raise BadParameter(f"the sweep has no column {name!r}; {hint}")
+    if pa.types.is_list(table[name].type):
+        raise BadParameter(f"{name} is a list in each row; a picture needs one value.")
+    return name
+
+
+def _sorted(values: Sequence[Any], name: str) -> tuple[Any, ...]:
+    found = sorted({value for value in values if value is not None})
+    if not found:
+        raise BadParameter(f"no run of this sweep has a {name}; there is nothing to draw.")
+    if len(found) > MOST_CELLS:
+        raise BadParameter(f"{name} has {len(found)} different values; {MOST_CELLS} fit into a picture.")
+    return tuple(found)
+
+
+def _told(value: Any) -> str:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

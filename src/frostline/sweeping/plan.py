@@ -1,0 +1,259 @@
+"""A sweep as users write it (TOML): a command, its spec, axes to vary, conditions, a budget; and the runs it means."""
+
+import copy
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from frostline.errors import BadSpec
+from frostline.sweeping.conditions import condition
+from frostline.sweeping.kinds import KINDS, Kind, Table
+
+LARGEST = 10_000_000
+"""Combinations that can be walked through; of more, most axes are a mistake."""
+RANGE = re.compile(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*")
+
+
+class Budget(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How much may be spent: runs (more are refused), and minutes (then no new run is begun)."""
+
+    runs: int = 100_000
+    minutes: float | None = None
+
+
+class Spread(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"start": "from"}):
+    """An axis by its ends: ``{from = 1, to = 1e4, count = 9, scale = "log"}``."""
+
+    start: float
+    to: float
+    count: int
+    scale: str = "linear"
+
+
+class SweepSpec(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a sweep file may say."""
+
+    command: str
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    axes: dict[str, Any] = msgspec.field(default_factory=dict)
+    where: str | list[str] = msgspec.field(default_factory=list)
+    budget: Budget = msgspec.field(default_factory=Budget)
+    arrays: bool = False
+    out: str = "runs"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a sweep: what it is asked, and the name that its result goes by."""
+
+    id: str
+    table: Table
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A sweep, checked. ``axes``: for each group of keys that move together the values they take."""
+
+    kind: Kind
+    base: Table
+    axes: Mapping[tuple[str, ...], tuple[tuple[Any, ...], ...]]
+    conditions: tuple[Callable[[Mapping[str, Any]], bool], ...]
+    budget: Budget
+    arrays: bool
+    out: Path
+
+    @property
+    def combinations(self) -> int:
+        """Before conditions."""
+        return math.prod(len(values) for values in self.axes.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the axes, in the order of the file."""
+        return tuple(itertools.chain.from_iterable(self.axes))
+
+    def count(self) -> int:
+        """How many runs there are, conditions applied; a BadSpec if more than the budget."""
+        if self.combinations > LARGEST:
+            raise BadSpec(f"{self._axes_in_words()}; even walking through them is too much. {self._advice()}")
+        found = sum(1 for _ in self._chosen()) if self.conditions else self.combinations
+        if found > self.budget.runs:
+            raise BadSpec(
+                f"{self._axes_in_words()}{f', {found:,} of them chosen by where' if self.conditions else ''}; the "
+                f"budget is {self.budget.runs:,}. {self._advice()}"
+            )
+        if not found:
+            raise BadSpec(f"{self._axes_in_words()}, and none of them meets where; loosen it.")
+        return found
+
+    def runs(self) -> Iterator[Run]:
+        """In the order of the axes, the last one fastest; made as they are asked for."""
+        for values in self._chosen():
+            table = self._table(values)
+            yield Run(self.kind.identity(table), table)
+
+    def _chosen(self) -> Iterator[dict[str, Any]]:
+        for row in itertools.product(*self.axes.values()):
+            values = dict(zip(self.names, itertools.chain.from_iterable(row), strict=True))
+            if all(holds(values) for holds in self.conditions):
+                yield values
+
+    def _table(self, values: Mapping[str, Any]) -> Table:
+        table = copy.deepcopy(dict(self.base))
+        for name, value in values.items():
+            _put(table, name, value)
+        return self.kind.parse(table)
+
+    def _axes_in_words(self) -> str:
+        parts = " × ".join(f"{len(values):,} of {','.join(names)}" for names, values in self.axes.items())
+        return f"{parts} = {self.combinations:,} combinations"
+
+    def _advice(self) -> str:
+        longest = max(self.axes, key=lambda names: len(self.axes[names]))
+        return (
+            f"Take fewer values of {','.join(longest)} (it has most), choose among them with where, split the sweep "
+            "(sweeps with the same out share results), or raise budget.runs."
+        )
+
+
+def read(path: str | Path, *, out: str | None = None) -> Plan:
+    """The plan in a TOML file."""
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadSpec(f"cannot read the sweep {str(path)!r}: {reason}.") from None
+    except (ValueError, RecursionError) as error:
+        raise BadSpec(f"{path} is not TOML: {error}.") from None
+    return parse(table, out=out, source=str(path))
+
+
+def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "the sweep") -> Plan:
+    """A plan from a plain table."""
+    for key in table:
+        if key not in SweepSpec.__struct_fields__:
+            raise BadSpec(f"{source} has the unknown key {key!r}; {_near(key, SweepSpec.__struct_fields__)}")
+    try:
+        asked = msgspec.convert(dict(table), SweepSpec)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise BadSpec(f"{source}: {error}.") from None
+    if asked.command not in KINDS:
+        raise BadSpec(f"{source}: command = {asked.command!r}; {_near(asked.command, KINDS)}")
+    if asked.budget.runs < 1 or (asked.budget.minutes is not None and not asked.budget.minutes > 0):
+        raise BadSpec(f"{source}: a budget must be above zero.")
+    kind = KINDS[asked.command]
+    if asked.arrays and not kind.arrays:
+        raise BadSpec(f"{source}: {kind.name} has no arrays to keep; leave arrays out.")
+    axes = {}
+    for key, value in asked.axes.items():
+        names = tuple(name.strip() for name in key.split(","))
+        for name in names:
+            if name not in kind.keys:
+                raise BadSpec(f"{source}: the axis {name!r} is no key of {kind.name}; {_near(name, kind.keys)}")
+        axes[names] = _values(names, value, source)
+    flat = list(itertools.chain.from_iterable(axes))
+    twice = {name for name in flat if flat.count(name) > 1}
+    if twice:
+        raise BadSpec(f"{source}: {', '.join(sorted(twice))} is on two axes.")
+    base = copy.deepcopy(asked.spec)
+    where = [asked.where] if isinstance(asked.where, str) else asked.where
+    plan = Plan(
+        kind,
+        base,
+        axes,
+        tuple(condition(one, flat) for one in where),
+        asked.budget,
+        asked.arrays,
+        Path(asked.out if out is None else out),
+    )
+    plan.count()
+    _check_each(plan, source)
+    return plan
+
+
+def _values(names: tuple[str, ...], value: Any, source: str) -> tuple[tuple[Any, ...], ...]:
+    """What the names of an axis take: a tuple of as many values at a time."""
+    name = ",".join(names)
+    if isinstance(value, str):
+        ends = RANGE.fullmatch(value)
+        if ends is None:
+            raise BadSpec(f'{source}: the axis {name} is {value!r}; write a list, or a range like "0..9".')
+        first, last = int(ends[1]), int(ends[2])
+        if last - first >= LARGEST:
+            raise BadSpec(
+                f"{source}: the axis {name} = {value!r} has {last - first + 1:,} values; {LARGEST:,} is most."
+            )
+        found: list[Any] = list(range(first, last + 1))
+    elif isinstance(value, dict):
+        found = _spread(name, value, source)
+    elif isinstance(value, list):
+        found = value
+    else:
+        raise BadSpec(f'{source}: the axis {name} is {value!r}; write a list, for example [{value!r}], or "0..9".')
+    if not found:
+        raise BadSpec(f"{source}: the axis {name} is empty; give it values, or leave it out.")
+    if len(names) == 1:
+        return tuple((one,) for one in found)
+    for one in found:
+        if not isinstance(one, list) or len(one) != len(names):
+            raise BadSpec(
+                f"{source}: values of the axis {name} are lists of {len(names)}, one for each name; got {one!r}."
+            )
+    return tuple(tuple(one) for one in found)
+
+
+def _spread(name: str, value: dict[str, Any], source: str) -> list[float]:
+    try:
+        asked = msgspec.convert(value, Spread)
+    except msgspec.ValidationError as error:
+        raise BadSpec(f"{source}: the axis {name}: {error}; write {{from = 1, to = 1e4, count = 9}}.") from None
+    if not 1 <= asked.count <= LARGEST or asked.scale not in ("linear", "log"):
+        raise BadSpec(f'{source}: the axis {name}: count is 1 or more, scale "linear" or "log".')
+    if asked.scale == "log" and not (asked.start > 0 and asked.to > 0):
+        raise BadSpec(f"{source}: the axis {name} is logarithmic, and its ends must be above zero.")
+    shares = [k / max(asked.count - 1, 1) for k in range(asked.count)]
+    if asked.scale == "log":
+        # Rounded, so that decades are decades: 10, not 10.000000000000002.
+        return [float(f"{asked.start * (asked.to / asked.start) ** share:.12g}") for share in shares]
+    return [float(f"{asked.start + (asked.to - asked.start) * share:.12g}") for share in shares]
+
+
+def _check_each(plan: Plan, source: str) -> None:
+    """Each value of each axis by itself, the others at their first: what cannot be read is said before any run."""
+    first = {name: value for names, values in plan.axes.items() for name, value in zip(names, values[0], strict=True)}
+    for names, values in plan.axes.items():
+        for value in values:
+            try:
+                plan._table(first | dict(zip(names, value, strict=True)))
+            except BadSpec as error:
+                raise BadSpec(f"{source}: {error}") from None
+    if not plan.axes:
+        plan._table({})
+
+
+def _put(table: Table, name: str, value: Any) -> None:
+    """Set a key, or a dotted one: ``tokens.count``."""
+    *parents, last = name.split(".")
+    for parent in parents:
+        own = table.get(parent)
+        if not isinstance(own, dict):
+            # ``tokens = 400`` is short for its count.
+            own = {} if own is None else {"count": own}
+        table[parent] = table = own
+    if last == "tokens" and isinstance(table.get("tokens"), dict) and isinstance(value, int):
+        table["tokens"] = {**table["tokens"], "count": value}
+    else:
+        table[last] = value
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}."

@@ -1,0 +1,319 @@
+"""sweep: hand the runs that are not there yet to workers, put what comes back into the dataset; call again to go on."""
+
+import itertools
+import queue
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from frostline.errors import BadCluster, BadParameter
+from frostline.sweeping import plan as plans
+from frostline.sweeping.cluster import connected
+from frostline.sweeping.dataset import Dataset, read_table
+from frostline.sweeping.kinds import code_version
+from frostline.sweeping.plan import Plan, Run
+from frostline.sweeping.work import lost, work
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+BATCH_SECONDS, BATCH_RUNS = 0.3, 100
+"""Runs that are shorter than this travel together, but no more than so many."""
+AHEAD = 2
+"""Batches for each worker: the one it works on, and the next."""
+PATIENCE = 120.0
+"""Seconds that a scheduler which went away has to come back."""
+LOOK_EVERY = 10.0
+AGAIN = ("failed", "lost")
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What came out: ``total`` runs, of which ``done``, ``failed`` (their rows say why) and ``left``; ``fresh`` were
+    run just now."""
+
+    out: Path
+    total: int
+    done: int
+    failed: int
+    left: int
+    fresh: int
+    seconds: float
+    stopped: str = ""
+    """Why runs are left."""
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows of the dataset, those of other sweeps included."""
+        return read_table(self.out)
+
+    def facts(self) -> dict[str, Any]:
+        kept = ("total", "done", "failed", "left", "fresh", "seconds", "stopped")
+        return {"out": str(self.out), **{name: getattr(self, name) for name in kept}}
+
+
+@dataclass
+class Progress:
+    """Of a sweep under way."""
+
+    total: int
+    done: int = 0
+    failed: int = 0
+    fresh: int = 0
+    said: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> int:
+        return self.total - self.done - self.failed
+
+    @property
+    def seconds_left(self) -> float | None:
+        """From those that were run just now; None before there are some."""
+        return (time.monotonic() - self.began) / self.fresh * self.left if self.fresh else None
+
+    def count(self, status: str) -> None:
+        if status == "done":
+            self.done += 1
+        else:
+            self.failed += 1
+
+
+def sweep(
+    spec: "str | Path | Mapping[str, Any] | Plan",
+    *,
+    cluster: "str | Client | None" = None,
+    workers: int | None = None,
+    threads: int = 1,
+    again: bool = False,
+    report: Callable[[Progress], None] | None = None,
+) -> Sweep:
+    """Run the runs of a sweep that are not in its dataset yet: on processes of this machine, or on a Dask cluster.
+
+    ``spec``: a TOML file, or its table. ``cluster``: the address of a scheduler, or a client of one. ``workers``:
+    processes (one per core). ``threads``: of each run. ``again``: also those that failed before. Scripts that call this
+    need the usual ``if __name__ == "__main__":``.
+    """
+    plan = spec if isinstance(spec, Plan) else plans.parse(spec) if isinstance(spec, Mapping) else plans.read(spec)
+    if threads < 1 or (workers is not None and workers < 1):
+        raise BadParameter(f"{workers} workers with {threads} threads each: there must be one at least.")
+    began = time.monotonic()
+    with Dataset(plan.out, plan.kind) as data:
+        if again:
+            data.drop(AGAIN)
+        progress = _standing(plan, data)
+        tell = report or (lambda progress: None)
+        tell(progress)
+        stopped = ""
+        if progress.left:
+            stopped = _Driver(plan, data, progress, threads, tell).go(cluster, workers)
+            # Other clients may have done some of them.
+            fresh, progress = progress.fresh, _standing(plan, data)
+            progress.fresh = fresh
+    return Sweep(
+        plan.out,
+        progress.total,
+        progress.done,
+        progress.failed,
+        progress.left,
+        progress.fresh,
+        round(time.monotonic() - began, 2),
+        stopped,
+    )
+
+
+def standing(plan: Plan) -> Progress:
+    """How far a sweep is, by its dataset; nothing is run."""
+    with Dataset(plan.out, plan.kind) as data:
+        return _standing(plan, data)
+
+
+def _standing(plan: Plan, data: Dataset) -> Progress:
+    found = Progress(0)
+    seen = set()
+    for run in plan.runs():
+        # Two combinations may mean one run.
+        if run.id not in seen:
+            seen.add(run.id)
+            found.total += 1
+            status = data.status(run.id)
+            if status is not None:
+                found.count(status)
+    return found
+
+
+class _SchedulerLost(Exception):
+    pass
+
+
+class _Driver:
+    """Keeps workers busy with batches, few of them at a time; takes what comes back."""
+
+    def __init__(self, plan: Plan, data: Dataset, progress: Progress, threads: int, tell: Callable[[Progress], None]):
+        self.plan, self.data, self.progress, self.threads, self.tell = plan, data, progress, threads, tell
+        self.waiting: list[list[Run]] = []
+        """Batches that came back without a result, to be handed out again."""
+        self.flying: dict[Any, tuple[Future, list[Run]]] = {}
+        self.taken: set[str] = set()
+        self.size = 1
+        minutes = plan.budget.minutes
+        self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        self.runs = self._missing()
+
+    def go(self, cluster: "str | Client | None", workers: int | None) -> str:
+        """Until nothing is left, or the budget is; why it stopped early, in a sentence."""
+        lost_at: float | None = None
+        while True:
+            try:
+                with connected(cluster, workers, self.threads) as client:
+                    lost_at = None
+                    self._say("")
+                    self._drive(client)
+                if self.progress.left and self.deadline is not None:
+                    return f"The budget of {self.plan.budget.minutes:g} minutes is spent; call again to go on."
+                return ""
+            except (_SchedulerLost, BadCluster) as error:
+                if isinstance(error, BadCluster) and lost_at is None:
+                    raise
+                lost_at = lost_at or time.monotonic()
+                if time.monotonic() - lost_at > PATIENCE:
+                    raise BadCluster(
+                        f"the scheduler at {cluster} went away and did not come back within {PATIENCE:g} s; "
+                        f"{self.progress.done + self.progress.failed} of {self.progress.total} runs are kept, call "
+                        "again to go on."
+                    ) from None
+                self._say("the scheduler went away; waiting for it")
+                self.waiting += [batch for _, batch in self.flying.values()]
+                self.flying = {}
+                time.sleep(1)
+
+    def _missing(self) -> Iterator[Run]:
+        """Runs that are not there. A second client begins elsewhere, so that few runs are done twice."""
+        begin = int(self.progress.total * _spread(self.data.others))
+        for run in itertools.chain(
+            itertools.islice(self.plan.runs(), begin, None), itertools.islice(self.plan.runs(), begin)
+        ):
+            if run.id not in self.taken and self.data.status(run.id) is None:
+                self.taken.add(run.id)
+                yield run
+
+    def _drive(self, client: "Client") -> None:
+        arrived: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        looked, wanted = -LOOK_EVERY, 0
+        while True:
+            if time.monotonic() - looked > LOOK_EVERY:
+                looked = time.monotonic()
+                wanted = AHEAD * self._threads_of(client)
+                # What other clients have finished meanwhile is not run again.
+                self.data.refresh()
+            while len(self.flying) < wanted and self._may_begin():
+                batch = self._batch()
+                if not batch:
+                    break
+                self._submit(client, batch, arrived)
+            if not self.flying and not (wanted == 0 and self._may_begin()):
+                return
+            try:
+                self._take(arrived.get(timeout=1.0))
+            except queue.Empty:
+                self._check(client)
+            self.tell(self.progress)
+
+    def _may_begin(self) -> bool:
+        return self.deadline is None or time.monotonic() < self.deadline
+
+    def _batch(self) -> list[Run]:
+        while self.waiting:
+            batch = [run for run in self.waiting.pop() if self.data.status(run.id) is None]
+            if batch:
+                return batch
+        return list(itertools.islice(self.runs, self.size))
+
+    def _submit(self, client: "Client", batch: list[Run], arrived: "queue.SimpleQueue[Future]") -> None:
+        future = client.submit(
+            work,
+            self.plan.kind.name,
+            code_version(),
+            [(run.id, run.table) for run in batch],
+            arrays=self.plan.arrays,
+            threads=self.threads,
+            key=f"frostline-{secrets.token_hex(8)}",
+            pure=False,
+        )
+        self.flying[future.key] = (future, batch)
+        future.add_done_callback(arrived.put)
+
+    def _take(self, future: "Future") -> None:
+        known = self.flying.pop(future.key, None)
+        if known is None:
+            return
+        batch = known[1]
+        if future.status == "finished":
+            rows = future.result()
+            future.release()
+            for row, arrays in rows:
+                self._keep(row, arrays)
+            each = sum(row["seconds"] for row, _ in rows) / len(rows)
+            self.size = max(1, min(BATCH_RUNS, 2 * self.size, int(BATCH_SECONDS / max(each, 1e-4))))
+        elif future.status == "error":
+            self._failed(future, batch)
+        else:
+            self.flying[future.key] = known
+            raise _SchedulerLost
+
+    def _failed(self, future: "Future", batch: list[Run]) -> None:
+        from distributed import KilledWorker
+
+        error = future.exception()
+        if isinstance(error, BadCluster):
+            raise BadParameter(str(error))
+        if not isinstance(error, KilledWorker):
+            raise BadParameter(
+                f"the workers cannot run this: {type(error).__name__}: {str(error)[:300]}. Is frostline "
+                f"{code_version()} installed there, with the same extras?"
+            )
+        if len(batch) > 1:
+            # One of them did it; one by one it will show.
+            self.waiting += [[run] for run in batch]
+            return
+        (run,) = batch
+        told = "its worker died each time it was tried (4 times); too little memory is the usual reason"
+        self._keep(lost(self.plan.kind.name, run.id, run.table, told), None)
+
+    def _keep(self, row: dict[str, Any], arrays: bytes | None) -> None:
+        if self.data.status(row["id"]) is None:
+            self.data.add(row, arrays)
+            self.progress.fresh += 1
+            self.progress.count(row["status"])
+
+    def _check(self, client: "Client") -> None:
+        """Nothing came for a second: is there still someone to come from?"""
+        gone = any(future.status in ("lost", "cancelled") for future, _ in self.flying.values())
+        if gone or client.status != "running":
+            raise _SchedulerLost
+
+    def _threads_of(self, client: "Client") -> int:
+        try:
+            found = sum(client.nthreads().values())
+        except (OSError, TimeoutError, ValueError):
+            raise _SchedulerLost from None
+        self._say("" if found else "the cluster has no workers; waiting for some")
+        return found
+
+    def _say(self, text: str) -> None:
+        self.progress.said = text
+        self.tell(self.progress)
+
+
+def _spread(number: int) -> float:
+    """0, 1/2, 1/4, 3/4, …: places to begin at, far from each other."""
+    found, part = 0.0, 0.5
+    while number:
+        found += part * (number & 1)
+        number, part = number >> 1, part / 2
+    return found

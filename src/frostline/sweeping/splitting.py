@@ -1,0 +1,149 @@
+"""One large problem on many processes: a mean map whose queries are split, an audit whose texts are."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from frostline.arrays import Array, as_tensor
+from frostline.attention import Attention
+from frostline.auditing.audit import Audit
+from frostline.auditing.audit import audit as audit_here
+from frostline.auditing.clouds import Chosen, Clouds, Part, chosen_of, joined, measure_part
+from frostline.dynamics.mean_map import mean_map as mean_map_here
+from frostline.encoders.capture import Batch, Model, Tokenized, batches, open_model, plain_copy
+from frostline.encoders.folding import FoldedLayer, Norm, folded, norm_before
+from frostline.encoders.loading import Encoder, load
+from frostline.errors import BadParameter
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+PIECES = 4
+"""For each thread of the cluster: the last piece is waited for, and should be small."""
+
+
+def mean_map(
+    head: Attention, x: Array, *, client: "Client", sources: Array | None = None, engine: str = "dense", **options: Any
+) -> Array:
+    """m_β[ρ](x) as ``frostline.mean_map``, the queries split over the workers of ``client``; every worker gets all
+    sources.
+
+    ``engine`` "dense" gives what one process gives, to rounding; "tree" groups the queries of a piece among themselves
+    and agrees to its tolerance.
+    """
+    queries, kind = as_tensor(x, "x")
+    if queries.ndim != 2:
+        raise BadParameter(f"x has shape {tuple(queries.shape)}; queries to be split are (q, d).")
+    known = queries if sources is None else as_tensor(sources, "sources")[0]
+    count = min(len(queries), PIECES * _threads(client))
+    everywhere = _everywhere(client, _Problem(head, known.numpy(), options))
+    pieces = [piece.numpy() for piece in torch.tensor_split(queries, count)]
+    found = _all(client, [client.submit(_piece, everywhere, piece, engine, pure=False) for piece in pieces])
+    return kind.restore(torch.from_numpy(np.concatenate(found)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    head: Attention
+    sources: np.ndarray
+    options: dict[str, Any]
+
+
+def _piece(problem: _Problem, queries: np.ndarray, engine: str) -> np.ndarray:
+    return np.asarray(mean_map_here(problem.head, queries, sources=problem.sources, engine=engine, **problem.options))
+
+
+def _everywhere(client: "Client", thing: object) -> Any:
+    """Sent to every worker, under a name of its own: things that hash alike would be taken for one another."""
+    (found,) = client.scatter([thing], broadcast=True, hash=False)
+    return found
+
+
+def audit(model: "str | Path | nn.Module", texts: Sequence[str], *, client: "Client", **options: Any) -> Audit:
+    """``frostline.audit`` over texts that are split over the workers of ``client``, batch by batch.
+
+    A folder must be there on every worker; a live model travels. What is measured is the same to the bit where workers
+    use as many threads as this process.
+    """
+    return audit_here(model, texts, measuring=_measuring(client), **options)
+
+
+def _measuring(client: "Client") -> Callable[..., Clouds]:
+    def measure(
+        encoder: Encoder,
+        layers: Sequence[FoldedLayer],
+        last: Norm,
+        model: Model,
+        tokenized: Tokenized,
+        *,
+        tick: Callable[[int, int], None] = lambda done, of: None,
+    ) -> Clouds:
+        from distributed import as_completed
+
+        # Open files do not travel: a worker opens the folder itself. What has none is the model.
+        source = _everywhere(client, _Live.of(model)) if encoder.folder is None else str(encoder.folder)
+        chosen, everything = chosen_of(tokenized), list(batches(tokenized))
+        futures = [client.submit(_part, source, batch, chosen, pure=False) for batch in everything]
+        sizes = {future.key: len(batch.numbers) for future, batch in zip(futures, everything, strict=True)}
+        done = 0
+        for future in as_completed(futures, loop=client.loop):
+            future.result()
+            done += sizes[future.key]
+            tick(done, chosen.texts)
+        return joined(_all(client, futures), encoder, layers)
+
+    return measure
+
+
+@dataclass(frozen=True, eq=False)
+class _Live:
+    """A live model as it travels: once it has run, hooks of transformers keep the model itself at home."""
+
+    kind: type
+    config: Any
+    state: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, model: Model) -> "_Live":
+        return cls(type(model), copy.deepcopy(model.config), model.state_dict())
+
+    def open(self) -> nn.Module:
+        made: nn.Module = self.kind(self.config)
+        made.load_state_dict(self.state)
+        return made.eval().requires_grad_(False)
+
+
+def _part(source: "str | _Live", batch: Batch, chosen: Chosen) -> Part:
+    return measure_part(*_taken_apart(source), [batch], chosen)
+
+
+@lru_cache(2)
+def _taken_apart(source: "str | _Live") -> tuple[Encoder, list[FoldedLayer], Norm, Model]:
+    """Once for all batches that a worker gets of a model."""
+    if isinstance(source, str):
+        encoder = load(source)
+        model = open_model(encoder)
+    else:
+        live = source.open()
+        encoder, model = load(live), plain_copy(live)
+    layers = [folded(encoder, number) for number in range(encoder.layers)]
+    return encoder, layers, norm_before(encoder, encoder.layers), model
+
+
+def _threads(client: "Client") -> int:
+    found = sum(client.nthreads().values())
+    if not found:
+        raise BadParameter("the cluster has no workers; start some with: dask worker ADDRESS")
+    return int(found)
+
+
+def _all(client: "Client", futures: list[Any]) -> list[Any]:
+    found: list[Any] = client.gather(futures)
+    return found

@@ -1,0 +1,90 @@
+"""What a worker does: some runs, each to a row; a run that fails is a row with its error."""
+
+import json
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+import torch
+
+from frostline.errors import BadCluster, FrostlineError
+from frostline.store import plain
+from frostline.sweeping.kinds import KINDS, Table, code_version
+
+LONGEST_ERROR = 2000
+_one_at_a_time = threading.Lock()
+"""Compiled loops use all threads they are given: two runs in one process would fight, and may abort it."""
+
+
+def work(
+    command: str, code: str, runs: list[tuple[str, Table]], *, arrays: bool, threads: int
+) -> list[tuple[dict[str, Any], bytes | None]]:
+    """Rows of the runs, in their order, with their arrays where asked for."""
+    if code_version() != code:
+        raise BadCluster(
+            f"the worker on {socket.gethostname()} has frostline {code_version()}, and this client has {code}; install "
+            "the same on both, or results of two kinds would be mixed."
+        )
+    with _one_at_a_time:
+        _use(threads)
+        return [_row(command, id, table, arrays) for id, table in runs]
+
+
+def lost(command: str, id: str, table: Table, error: str) -> dict[str, Any]:
+    """The row of a run that took its worker down with it."""
+    return _about(command, id, table, time.time()) | {"status": "lost", "error": error}
+
+
+def _row(command: str, id: str, table: Table, arrays: bool) -> tuple[dict[str, Any], bytes | None]:
+    from safetensors.torch import save
+
+    began = time.time()
+    row, blob = _about(command, id, table, began), None
+    try:
+        found, kept = KINDS[command].run(table)
+        row |= found | {"status": "done", "error": None}
+        if arrays:
+            blob = save({name: array.contiguous() for name, array in kept.items()})
+    except (FrostlineError, MemoryError) as error:
+        row |= {"status": "failed", "error": str(error)[:LONGEST_ERROR] or type(error).__name__}
+    except Exception as error:
+        # Not ours to have foreseen: where it happened helps to mend it.
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+        row |= {"status": "failed", "error": told[:LONGEST_ERROR]}
+    row["seconds"] = round(time.time() - began, 4)
+    return plain(row), blob
+
+
+def _about(command: str, id: str, table: Table, began: float) -> dict[str, Any]:
+    return {
+        "id": id,
+        "command": command,
+        "seconds": None,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        "host": socket.gethostname(),
+        "code": code_version(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": torch.get_num_threads(),
+        "spec": json.dumps(table, sort_keys=True),
+        **KINDS[command].columns(table),
+    }
+
+
+def _use(threads: int) -> None:
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+    if "numba" in sys.modules:
+        import numba
+
+        numba.set_num_threads(min(threads, int(getattr(numba.config, "NUMBA_NUM_THREADS"))))  # noqa: B009
+    else:
+        os.environ["NUMBA_NUM_THREADS"] = str(threads)

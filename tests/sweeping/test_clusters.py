@@ -1,0 +1,110 @@
+"""A real cluster on the loopback: workers, scheduler and clients die, and no run is lost or there twice."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from frostline.sweeping.dataset import parts, read_table
+from frostline.sweeping.running import sweep
+from tests.sweeping.machines import ROOT, free_port, kill_children, scheduler, wait_for, worker
+from tests.sweeping.test_sweep import LONG, SMALL, rows, table
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
+
+
+def client(tmp_path, port, name="sweep"):
+    path = tmp_path / f"{name}.toml"
+    path.write_text(LONG.format(out=tmp_path / "runs"))
+    command = [sys.executable, "-m", "frostline", "sweep", str(path), "--quiet", "--cluster", f"tcp://127.0.0.1:{port}"]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def begun(out):
+    return any(path.stat().st_size for path in out.glob("_journal*")) or parts(out)
+
+
+def all_there_once(out):
+    found = rows(out)
+    assert len(found) == len({row["id"] for row in found}) == 24
+    assert {row["status"] for row in found} == {"done"}
+
+
+def ended(process):
+    said = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, said
+
+
+def test_a_worker_is_killed_mid_run(tmp_path):
+    port = free_port()
+    with scheduler(port), worker(port) as one, worker(port):
+        asking = client(tmp_path, port)
+        wait_for(lambda: begun(tmp_path / "runs"))
+        # First the worker proper, which comes back; then the one that would bring it back.
+        kill_children(one)
+        os.killpg(one.pid, signal.SIGKILL)
+        ended(asking)
+    all_there_once(tmp_path / "runs")
+
+
+def test_the_scheduler_is_restarted(tmp_path):
+    port = free_port()
+    with worker(port) as one:
+        with scheduler(port):
+            asking = client(tmp_path, port)
+            wait_for(lambda: begun(tmp_path / "runs"))
+        os.killpg(one.pid, signal.SIGKILL)
+        with scheduler(port), worker(port):
+            ended(asking)
+    all_there_once(tmp_path / "runs")
+
+
+def test_the_client_is_killed_and_another_goes_on(tmp_path):
+    port = free_port()
+    with scheduler(port), worker(port), worker(port):
+        asking = client(tmp_path, port)
+        wait_for(lambda: begun(tmp_path / "runs"))
+        asking.kill()
+        asking.communicate()
+        ended(client(tmp_path, port))
+    all_there_once(tmp_path / "runs")
+
+
+def test_two_clients_at_once_and_workers_that_come_later(tmp_path):
+    port = free_port()
+    with scheduler(port):
+        both = [client(tmp_path, port, name) for name in ("one", "two")]
+        wait_for(lambda: len(list((tmp_path / "runs").glob("_journal*"))) == 2)
+        with worker(port), worker(port):
+            for asking in both:
+                ended(asking)
+    all_there_once(tmp_path / "runs")
+
+
+def test_a_run_that_kills_its_workers_is_a_row(tmp_path):
+    port = free_port()
+    # Its tokens alone take more memory than a worker may have.
+    spec = SMALL | {"dimension": 40, "B": "identity", "beta": 1.0, "until": 0.1}
+    with scheduler(port), worker(port, "--memory-limit", "900MB"):
+        asked = table(tmp_path / "runs", {"tokens": [2_000_000, 20]}, spec=spec)
+        found = sweep(asked, cluster=f"tcp://127.0.0.1:{port}")
+    assert (found.done, found.failed) == (1, 1)
+    (row,) = [row for row in read_table(tmp_path / "runs").to_pylist() if row["status"] != "done"]
+    assert row["status"] == "lost" and row["tokens"] == 2_000_000 and "memory" in row["error"]
+
+
+def test_a_worker_of_another_version_is_named(tmp_path):
+    port = free_port()
+    # The same package with one more line.
+    import shutil
+
+    shutil.copytree(os.path.join(ROOT, "src"), tmp_path / "src")
+    with (tmp_path / "src" / "frostline" / "sphere.py").open("a") as file:
+        file.write("\n# changed\n")
+    with scheduler(port), worker(port, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}):
+        asking = client(tmp_path, port)
+        said = asking.communicate(timeout=120)[1]
+    assert asking.returncode == 2 and "the worker on" in said and "and this client has" in said, said

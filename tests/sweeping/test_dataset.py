@@ -1,0 +1,211 @@
+"""The dataset: rows appear whole and once, whoever dies when."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from frostline.errors import BadRun
+from frostline.sweeping import dataset
+from frostline.sweeping.dataset import Dataset, read_table, schema_of
+from frostline.sweeping.kinds import KINDS
+from frostline.sweeping.work import lost
+
+KIND = KINDS["theory"]
+TABLE = {"tokens": {"count": 5}, "dimension": 2, "B": [1.0, 0.5], "beta": 1.0}
+
+
+def row(number, status="done"):
+    return lost("theory", f"{number:032x}", TABLE, "none") | {"status": status, "seconds": 0.1}
+
+
+def ids(out):
+    return sorted(int(id, 16) for id in read_table(out)["id"].to_pylist())
+
+
+def test_rows_come_back_in_one_schema(tmp_path):
+    out = tmp_path / "runs"
+    for first in (0, 3):
+        with Dataset(out, KIND) as data:
+            for number in range(first, first + 3):
+                data.add(row(number) | {"gap": 0.5})
+    assert ids(out) == list(range(6)) and len(dataset.parts(out)) == 2
+    # Any reader of Parquet sees the same table, and nothing else in the folder.
+    plain = parquet.read_table(out)
+    assert plain.schema.names == schema_of(KIND).names and len(plain) == 6
+    assert set(plain["gap"].to_pylist()) == {0.5} and set(plain["B"].to_pylist()) == {"[1.0, 0.5]"}
+    assert all(path.name.startswith(("_", "part-")) for path in out.iterdir())
+
+
+def test_a_row_is_never_there_twice(tmp_path):
+    with Dataset(tmp_path / "runs", KIND) as one, Dataset(tmp_path / "runs", KIND) as other:
+        assert other.others == 1
+        for data in (one, other):
+            data.add(row(1))
+        one.flush()
+        other.add(row(2))
+        other.flush()
+        assert one.status(f"{2:032x}") is None
+        one.refresh()
+        assert one.status(f"{2:032x}") == "done"
+    assert ids(tmp_path / "runs") == [1, 2]
+
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from tests.sweeping.test_dataset import KIND, row
+from frostline.sweeping.dataset import Dataset
+data = Dataset(Path(sys.argv[1]), KIND)
+for number in range(5):
+    data.add(row(number))
+    if number == 2 and sys.argv[2] == "half":
+        data.flush()
+if sys.argv[2] == "torn":
+    data._journal.write(b'{"id": "00')
+    data._journal.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "half", "torn"])
+def test_what_a_killed_client_had_finished_stays(tmp_path, how):
+    out = tmp_path / "runs"
+    gone = subprocess.run([sys.executable, "-c", DIES, str(out), how], cwd=os.getcwd())
+    assert gone.returncode == -signal.SIGKILL
+    before = ids(out)
+    assert before == ([0, 1, 2] if how == "half" else [])
+    with Dataset(out, KIND) as data:
+        assert data.others == 0
+    assert ids(out) == [0, 1, 2, 3, 4]
+    assert not list(out.glob("_journal*"))
+
+
+def test_a_row_that_another_client_has_published_meanwhile_is_left_out(tmp_path):
+    """Also where this client has seen it already."""
+    with Dataset(tmp_path / "runs", KIND) as one, Dataset(tmp_path / "runs", KIND) as other:
+        one.add(row(1))
+        other.add(row(1))
+        other.flush()
+        one.refresh()
+        one.flush()
+    assert ids(tmp_path / "runs") == [1]
+
+
+def test_killed_between_publishing_and_forgetting(tmp_path, monkeypatch):
+    """The journal then holds rows that the table has."""
+    data = Dataset(tmp_path / "runs", KIND)
+    data.add(row(1))
+    left = data._path.read_bytes()
+    data.flush()
+    data._path.write_bytes(left)
+    data._journal.close()
+    with Dataset(tmp_path / "runs", KIND):
+        pass
+    assert ids(tmp_path / "runs") == [1]
+
+
+def writer(out, numbers):
+    for number in numbers:
+        with Dataset(out, KIND) as data:
+            if data.status(f"{number:032x}") is None:
+                data.add(row(number))
+
+
+def test_many_clients_at_once(tmp_path):
+    out = tmp_path / "runs"
+    start = multiprocessing.get_context("spawn")
+    clients = [start.Process(target=writer, args=(out, range(k, k + 12))) for k in (0, 4, 8)]
+    for client in clients:
+        client.start()
+    # Meanwhile every look sees whole rows, each once.
+    while any(client.is_alive() for client in clients):
+        if (out / dataset.MARK).exists():
+            found = ids(out)
+            assert len(found) == len(set(found))
+    for client in clients:
+        client.join()
+        assert client.exitcode == 0
+    assert ids(out) == list(range(20))
+
+
+def test_failed_rows_can_be_taken_out(tmp_path):
+    with Dataset(tmp_path / "runs", KIND) as data:
+        for number in range(4):
+            data.add(row(number, "failed" if number % 2 else "done"))
+        data.flush()
+        data.add(row(9, "lost"))
+        data.flush()
+        assert data.drop(("failed", "lost")) == 3
+        assert data.status(f"{1:032x}") is None and data.status(f"{2:032x}") == "done"
+    assert ids(tmp_path / "runs") == [0, 2]
+
+
+def test_a_full_disk_loses_nothing_that_was_there(tmp_path, monkeypatch):
+    out = tmp_path / "runs"
+    with Dataset(out, KIND) as data:
+        data.add(row(1))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"), Dataset(out, KIND) as data:
+        data.add(row(2))
+        patch.setattr(dataset, "write_atomically", full)
+        data.flush()
+    assert ids(out) == [1]
+    # The journal stayed; the next client publishes it.
+    with Dataset(out, KIND):
+        pass
+    assert ids(out) == [1, 2]
+
+
+def test_folders_that_are_not_ours(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(BadRun, match="not empty and holds no sweep"):
+        Dataset(tmp_path / "mine", KIND)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BadRun, match="is a file"):
+        Dataset(tmp_path / "file", KIND)
+    with Dataset(tmp_path / "runs", KIND):
+        pass
+    with pytest.raises(BadRun, match="holds runs of theory, and these are of simulate"):
+        Dataset(tmp_path / "runs", KINDS["simulate"])
+    with pytest.raises(BadRun, match="is no sweep"):
+        read_table(tmp_path / "mine")
+    (tmp_path / "runs" / dataset.MARK).write_text("[1]")
+    with pytest.raises(BadRun, match="cannot be read"):
+        read_table(tmp_path / "runs")
+
+
+def test_a_damaged_part_is_named(tmp_path):
+    out = tmp_path / "runs"
+    with Dataset(out, KIND) as data:
+        data.add(row(1))
+    (part,) = dataset.parts(out)
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(BadRun, match=f"{part.name} cannot be read"):
+        read_table(out)
+
+
+def test_rows_of_another_version_are_read_along(tmp_path):
+    out = tmp_path / "runs"
+    with Dataset(out, KIND) as data:
+        data.add(row(1))
+    old = pa.table({"id": [f"{7:032x}"], "status": ["done"], "gone": [1.0]})
+    parquet.write_table(old, out / "part-0.parquet")
+    assert ids(out) == [1, 7] and read_table(out)["gone"].null_count == 1
+
+
+def test_journals_are_json_lines(tmp_path):
+    data = Dataset(tmp_path / "runs", KIND)
+    data.add(row(1))
+    assert json.loads(data._path.read_text()) == row(1)
+    data.__exit__()
