@@ -63,14 +63,20 @@ def finished(out: Path, runs: int) -> None:
             data.add(lost("simulate", run.id, run.table, "") | {"status": "done", "seconds": 0.1})
 
 
+def peak() -> float:
+    """MiB that this process has had at most. Not getrusage: that counts the parent's, too, at the time of its fork."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
 RESUME = """
-import resource, sys, time
-from benchmarks.sweeping import asked
+import sys, time
+from benchmarks.sweeping import asked, peak
 from frostline.sweeping.running import sweep
 start = time.perf_counter()
 found = sweep(asked(sys.argv[1], int(sys.argv[2])))
 assert found.fresh == 0 and found.done == found.total
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(time.perf_counter() - start, peak())
 """
 
 
@@ -86,13 +92,14 @@ def resumed(runs: int) -> tuple[float, float]:
 
 
 CLIENT = """
-import resource, sys, threading
+import sys
+from benchmarks.sweeping import peak
 from frostline.sweeping.running import sweep
 def main():
     asked = {"command": "theory", "out": sys.argv[1], "axes": {"seed": f"0..{int(sys.argv[2]) - 1}"},
              "spec": {"tokens": 10, "dimension": 2, "B": [1.0, 0.5], "beta": 100.0}}
     assert sweep(asked, workers=1).done == int(sys.argv[2])
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(peak())
 if __name__ == "__main__":
     main()
 """
@@ -104,7 +111,7 @@ def client_memory(runs: int) -> float:
         script = Path(place) / "client.py"
         script.write_text(CLIENT)
         command = [sys.executable, str(script), f"{place}/runs", str(runs)]
-        path = os.pathsep.join([str(Path(__file__).parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path}
         )

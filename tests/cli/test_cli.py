@@ -35,7 +35,7 @@ def call(tmp_path, monkeypatch):
 
 def test_every_command_has_help_with_an_example(call):
     listed = call("--help").stdout
-    for command in ("theory", "simulate", "reproduce", "audit", "diff", "baseline", "score"):
+    for command in ("theory", "simulate", "sweep", "reproduce", "audit", "diff", "baseline", "score"):
         assert command in listed
         help_text = call(command, "--help").stdout
         assert f"Example: frostline {command}" in help_text and "--json" in help_text

@@ -89,9 +89,10 @@ def test_a_run_that_kills_its_workers_is_a_row(tmp_path):
     # Its tokens alone take more memory than a worker may have.
     spec = SMALL | {"dimension": 40, "B": "identity", "beta": 1.0, "until": 0.1}
     with scheduler(port), worker(port, "--memory-limit", "900MB"):
-        asked = table(tmp_path / "runs", {"tokens": [2_000_000, 20]}, spec=spec)
+        asked = table(tmp_path / "runs", {"tokens": [20, 21, 2_000_000, 22, 23, 24]}, spec=spec)
         found = sweep(asked, cluster=f"tcp://127.0.0.1:{port}")
-    assert (found.done, found.failed) == (1, 1)
+    # Dask blames what else the worker had; it is tried again, and done.
+    assert (found.done, found.failed) == (5, 1)
     (row,) = [row for row in read_table(tmp_path / "runs").to_pylist() if row["status"] != "done"]
     assert row["status"] == "lost" and row["tokens"] == 2_000_000 and "memory" in row["error"]
 

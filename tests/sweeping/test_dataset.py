@@ -142,9 +142,29 @@ def test_failed_rows_can_be_taken_out(tmp_path):
         data.flush()
         data.add(row(9, "lost"))
         data.flush()
-        assert data.drop(("failed", "lost")) == 3
+        # Only those that are asked for, and never those that are done.
+        assert data.drop([f"{number:032x}" for number in (0, 1, 2, 9, 77)]) == 2
         assert data.status(f"{1:032x}") is None and data.status(f"{2:032x}") == "done"
-    assert ids(tmp_path / "runs") == [0, 2]
+    assert ids(tmp_path / "runs") == [0, 2, 3]
+
+
+def test_what_is_on_disk_can_be_looked_at_while_others_write(tmp_path):
+    out = tmp_path / "runs"
+    with Dataset(out, KIND) as data:
+        data.add(row(1))
+        data.flush()
+        data.add(row(2), row(3, "failed"))
+        before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+        found = dataset.statuses(out)
+        assert {int.from_bytes(key): status for key, status in found.items()} == {1: "done", 2: "done", 3: "failed"}
+        assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_rows_of_some_runs(tmp_path):
+    with Dataset(tmp_path / "runs", KIND) as data:
+        data.add(*map(row, range(5)))
+    found = read_table(tmp_path / "runs", ids={f"{k:032x}" for k in (1, 3, 99)})
+    assert sorted(int(id, 16) for id in found["id"].to_pylist()) == [1, 3]
 
 
 def test_a_full_disk_loses_nothing_that_was_there(tmp_path, monkeypatch):
@@ -178,7 +198,7 @@ def test_folders_that_are_not_ours(tmp_path):
         pass
     with pytest.raises(BadRun, match="holds runs of theory, and these are of simulate"):
         Dataset(tmp_path / "runs", KINDS["simulate"])
-    with pytest.raises(BadRun, match="is no sweep"):
+    with pytest.raises(BadRun, match="holds no sweep"):
         read_table(tmp_path / "mine")
     (tmp_path / "runs" / dataset.MARK).write_text("[1]")
     with pytest.raises(BadRun, match="cannot be read"):

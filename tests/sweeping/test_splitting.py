@@ -29,6 +29,7 @@ def test_queries_are_split(client, d, rng):
         assert np.abs(split - fl.mean_map(head, x, engine="dense", **options)).max() < 1e-12
 
 
+@pytest.mark.slow
 def test_the_tree_agrees_to_its_tolerance(client):
     head = fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=300.0)
     x = fl.sample.uniform(6000, 3, seed=1)
@@ -56,6 +57,35 @@ def test_an_audit_is_split(client, tmp_path, live):
                 assert a == pytest.approx(b, rel=1e-12, abs=1e-12, nan_ok=True), (name, column)
             else:
                 assert a == b
+
+
+def layers(sent):
+    return sent.load().layers
+
+
+def test_workers_that_have_another_model_there_are_named(client, tmp_path):
+    folder = tiny.save(tiny.model("BERT"), tmp_path / "model")
+    sent = splitting._Folder.of(folder)
+    assert client.submit(layers, sent, pure=False).result() == sent.load().layers > 0
+    (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
+    with pytest.raises(fl.errors.BadCluster, match="is not the model that the client has there"):
+        client.submit(layers, sent, pure=False).result()
+
+
+def dies(_):
+    import os
+
+    os._exit(1)
+
+
+@pytest.mark.slow
+def test_workers_that_die_are_said():
+    with (
+        local(1, 1) as client,
+        pytest.raises(fl.errors.BadCluster, match="took 4 workers down"),
+        splitting._sentences(),
+    ):
+        client.gather(client.submit(dies, 1))
 
 
 def test_a_cluster_without_workers_is_said():

@@ -1,5 +1,7 @@
 """Sweeps on processes of this machine: each run once, failures kept, interrupted and gone on with."""
 
+import json
+import resource
 import subprocess
 import sys
 import time
@@ -99,12 +101,82 @@ def test_arrays_are_kept_on_request(tmp_path):
     assert arrays["tokens"][-1] == pytest.approx(run.tokens[-1], abs=1e-12)
 
 
+def test_arrays_that_are_asked_for_later_are_made_and_no_row_is_there_twice(tmp_path):
+    spec = SMALL | {"beta": 10.0}
+    first = sweep(table(tmp_path / "runs", {"seed": "0..2"}, spec=spec), workers=1)
+    before = rows(tmp_path / "runs")
+    asked = table(tmp_path / "runs", {"seed": "1..2"}, spec=spec, arrays=True)
+    later = sweep(asked, workers=1)
+    assert (first.fresh, later.fresh, later.done) == (3, 2, 2) and rows(tmp_path / "runs") == before
+    assert {path.stem for path in (tmp_path / "runs" / "_arrays").iterdir()} == plans.parse(asked).ids()
+    assert sweep(asked, workers=1).fresh == 0
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path):
+    asked = table(tmp_path / "runs", {"beta": [1.0, 10.0], "seed": "0..9"})
+
+    def interrupting(progress):
+        if progress.fresh >= 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(asked, workers=1, report=interrupting)
+    kept = rows(tmp_path / "runs")
+    assert 3 <= len(kept) < 20 and standing(plans.parse(asked)).left == 20 - len(kept)
+    found = sweep(asked, workers=1)
+    assert (found.done, found.fresh) == (20, 20 - len(kept)) and all(row in rows(tmp_path / "runs") for row in kept)
+
+
+def test_a_sweep_shows_its_own_rows_and_shares_a_dataset(tmp_path):
+    one = sweep(table(tmp_path / "runs", {"beta": [1.0, -1.0]}), workers=1)
+    two = sweep(table(tmp_path / "runs", {"beta": [1.0, 2.0]}), workers=1)
+    assert (one.failed, two.done, two.fresh) == (1, 2, 1) and len(read_table(tmp_path / "runs")) == 3
+    assert sorted(two.table["beta"].to_pylist()) == [1.0, 2.0] and len(one.table) == 2
+    # Failed runs of the other sweep are not this one's business.
+    assert sweep(table(tmp_path / "runs", {"beta": [1.0, 2.0]}), workers=1, again=True).fresh == 0
+    assert len(read_table(tmp_path / "runs")) == 3
+
+
+def test_a_file_that_changed_meanwhile_makes_no_result(tmp_path):
+    """A result goes by the contents of the files; workers make sure that they see the same ones."""
+    import numpy as np
+
+    np.save(tmp_path / "x.npy", np.eye(2))
+    spec = SMALL | {"beta": 5.0, "tokens": {"distribution": "file", "path": str(tmp_path / "x.npy")}}
+    (run,) = plans.parse(table(tmp_path / "runs", {}, spec=spec)).runs()
+    assert worked("simulate", run)["status"] == "done"
+    np.save(tmp_path / "x.npy", -np.eye(2))
+    row = worked("simulate", run)
+    assert row["status"] == "failed" and "not the same" in row["error"]
+    (tmp_path / "x.npy").unlink()
+    assert worked("simulate", run)["status"] == "failed"
+
+
+def test_paths_are_relative_to_where_the_client_is(tmp_path, monkeypatch):
+    import numpy as np
+
+    np.save(tmp_path / "x.npy", np.eye(2))
+    monkeypatch.chdir(tmp_path)
+    spec = SMALL | {"beta": 5.0, "tokens": {"distribution": "file", "path": "x.npy"}}
+    (run,) = plans.parse(table("runs", {}, spec=spec)).runs()
+    monkeypatch.chdir("/")
+    assert worked("simulate", run, folder=str(tmp_path))["status"] == "done"
+    assert worked("simulate", run, folder="/")["status"] == "failed"
+    assert worked("simulate", run, folder="/not/on/this/machine")["status"] == "failed"
+
+
 def test_a_budget_of_time_leaves_the_rest(tmp_path):
     spec = SMALL | {"tokens": 1500, "dimension": 3, "B": [1.0, 0.5, 0.2], "beta": 10.0}
     asked = table(tmp_path / "runs", {"seed": "0..99"}, spec=spec, budget={"minutes": 0.03})
     found = sweep(asked, workers=1)
     assert 0 < found.left < 100 and "call again" in found.stopped and found.done == len(rows(tmp_path / "runs"))
     assert standing(plans.parse(asked)).left == found.left
+
+
+def worked(command, run, folder="."):
+    options = {"arrays": False, "threads": 1, "folder": folder}
+    ((row, _),) = working.work(command, working.code_version(), [(run.id, run.table)], **options)
+    return row
 
 
 def test_kinds_of_work(tmp_path):
@@ -122,7 +194,7 @@ def test_kinds_of_work(tmp_path):
         # In this process: how they travel is tested above.
         plan = plans.parse(table(tmp_path / command, axes, command, spec))
         for run in plan.runs():
-            ((row, _),) = working.work(command, working.code_version(), [(run.id, run.table)], arrays=False, threads=1)
+            row = worked(command, run)
             assert row["status"] == "done", row["error"]
             assert set(row) >= set(KINDS[command].measures)
     assert row["changed"] is False
@@ -134,7 +206,7 @@ def test_a_score_is_that_of_the_baseline(tmp_path, base, folder, frost):
     spec = {"baseline": str(frost), "model": str(folder), "text": str(tmp_path / "texts.txt")}
     plan = plans.parse(table(tmp_path / "runs", {}, "score", spec))
     (run,) = plan.runs()
-    ((row, _),) = working.work("score", working.code_version(), [(run.id, run.table)], arrays=False, threads=1)
+    row = worked("score", run)
     assert row["status"] == "done", row["error"]
     assert row["p_values"] == pytest.approx(base.score(str(folder), texts=texts).p_values.tolist())
 
@@ -151,7 +223,7 @@ def test_unreachable_scheduler(tmp_path, monkeypatch):
 
 def test_another_version_on_a_worker_is_named():
     with pytest.raises(BadCluster, match=r"has frostline .*, and this client has 0\.0\+other"):
-        working.work("theory", "0.0+other", [], arrays=False, threads=1)
+        working.work("theory", "0.0+other", [], arrays=False, threads=1, folder=".")
 
 
 LONG = """
@@ -169,6 +241,27 @@ seed = "0..23"
 """
 
 
+def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path):
+    """A limit on file size stands in for a full disk: the journal cannot grow any more."""
+    out = tmp_path / "runs"
+    text = f'command = "theory"\nout = "{out}"\nspec = {{tokens = 9, dimension = 2, B = [1.0, 0.5], beta = 9.0}}\n'
+    (tmp_path / "sweep.toml").write_text(text + 'axes = {seed = "0..99"}')
+    command = [sys.executable, "-m", "frostline", "sweep", str(tmp_path / "sweep.toml"), "--workers", "1", "--json"]
+    limit = (30_000, 30_000)
+    full = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+    )
+    assert full.returncode == 2 and "disk is full" in full.stderr and "Traceback" not in full.stderr, full.stderr
+    told = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert told["done"] == 100 and 0 < told["fresh"] < 100
+    assert len({row["id"] for row in rows(out)}) == len(rows(out)) == 100
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGINT", "SIGKILL"])
 def test_interrupted_and_called_again(tmp_path, how):
     out = tmp_path / "runs"

@@ -1,4 +1,4 @@
-"""Texts to audit with: a file of lines, or the sample that ships with frostline."""
+"""Texts to audit with: a file of lines, a folder of such files, or the sample that ships with frostline."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -17,10 +17,16 @@ def sample() -> list[str]:
 
 
 def read_texts(source: str | Path) -> list[str]:
-    """One text per line of a UTF-8 file, or the sample; empty lines are left out."""
+    """One text per line of a UTF-8 file, or of all .txt files of a folder by name, or the sample; empty lines are left
+    out."""
     if str(source) == SAMPLE:
         return sample()
     path = Path(source)
+    if path.is_dir():
+        shards = sorted(path.glob("*.txt"))
+        if not shards:
+            raise BadText(f"the folder {path} has no .txt file; a corpus of several files is a folder of them.")
+        return [text for shard in shards for text in read_texts(shard)]
     if not path.is_file():
         raise BadText(f"there is no file {path}; give a file with one text per line, or: --text sample")
     if path.stat().st_size > LARGEST_FILE:

@@ -16,7 +16,8 @@ def sweep(
     spec: Annotated[
         Path,
         typer.Argument(
-            help="A TOML file: command, [spec], [axes], where, [budget]; to look, a dataset.", metavar="SPEC"
+            help="A TOML file: command, [spec], [axes], where, [budget]. To look at results, a dataset will do.",
+            metavar="SPEC",
         ),
     ],
     axes: Annotated[
@@ -31,7 +32,8 @@ def sweep(
     again: Annotated[bool, typer.Option("--again", help="Also run again what failed before.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Say how far it is; run nothing.")] = False,
     export: Annotated[
-        Path | None, typer.Option(help="Write the table as CSV to this file; run nothing.", metavar="FILE.csv")
+        str | None,
+        typer.Option(help='Write the table as CSV; run nothing. "csv": into the dataset.', metavar="FILE.csv|csv"),
     ] = None,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw the phase diagram of x=… y=… color=…; run nothing.")
@@ -50,11 +52,15 @@ def sweep(
     from frostline.errors import BadParameter
     from frostline.sweeping import plan as plans
 
+    axes = axes or []
+    if plot and "=" in spec.name and not spec.exists():
+        # frostline sweep --plot x=beta y=n color=plateau: of the dataset that sweeps write where nothing else is said.
+        axes, spec = [str(spec), *axes], Path(plans.OUT if out is None else out)
     if axes and not plot:
         raise BadParameter(f"{' '.join(axes)!r} goes with --plot; without it only SPEC is given.")
     if plot or status or export is not None:
         wanted = None if spec.is_dir() else plans.read(spec, out=out)
-        _look(spec if wanted is None else wanted.out, wanted, status, export, _axes(axes or []) if plot else None, json)
+        _look(spec if wanted is None else wanted.out, wanted, status, export, _axes(axes) if plot else None, json)
         return
     wanted = plans.read(spec, out=out)
     need("distributed", extra="cluster")
@@ -74,8 +80,8 @@ def sweep(
         if found.stopped:
             options.say(found.stopped, hang=0)
         if found.failed:
-            _say_errors(found.out)
-        options.say(f"Table: {found.out}/ (Parquet; frostline sweep {spec} --plot …, --export FILE.csv)", hang=0)
+            _say_errors(found.table)
+        options.say(f"Table: {found.out}/ (Parquet; frostline sweep {spec} --plot …, --export csv)", hang=0)
     if found.failed or found.left:
         raise typer.Exit(1)
 
@@ -104,12 +110,12 @@ def _time(seconds: float) -> str:
 
 
 def _look(
-    out: Path, plan: "Plan | None", status: bool, export: Path | None, axes: dict[str, str] | None, json: bool
+    out: Path, plan: "Plan | None", status: bool, export: str | None, axes: dict[str, str] | None, json: bool
 ) -> None:
     """What needs no run."""
-    from frostline.sweeping.dataset import command_of, read_table
+    from frostline.sweeping.dataset import read_table
 
-    command_of(out)
+    ids = None if plan is None else plan.ids()
     facts: dict[str, Any] = {"out": str(out)}
     if status:
         facts |= _standing(out, plan)
@@ -118,16 +124,17 @@ def _look(
             left = f", {facts['left']} left" if "left" in facts else ""
             options.say(f"{facts['done']}{of} runs done, {facts['failed']} failed{left}.", hang=0)
             if facts["failed"]:
-                _say_errors(out)
+                _say_errors(read_table(out, ids=ids))
     if export is not None:
-        _export(read_table(out), export)
-        facts["export"] = str(export)
+        path = out / "_table.csv" if export == "csv" else Path(export)
+        _export(read_table(out, ids=ids), path)
+        facts["export"] = str(path)
         if not json:
-            options.say(f"Written: {export}", hang=0)
+            options.say(f"Written: {path}", hang=0)
     if axes:
         from frostline.sweeping.diagram import write_diagram
 
-        page = write_diagram(out, **axes)
+        page = write_diagram(out, **axes, table=read_table(out, ids=ids))
         facts["page"] = str(page)
         if not json:
             options.say(f"Written: {page}, with SVG and PNG beside it", hang=0)
@@ -179,14 +186,12 @@ def _export(table: Any, path: Path) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def _say_errors(out: Path) -> None:
+def _say_errors(table: Any) -> None:
     """The errors, each once, the most frequent first."""
     from collections import Counter
 
-    from frostline.sweeping.dataset import read_table
-
-    table = read_table(out, ["status", "error"])
-    counted = Counter(row["error"] for row in table.to_pylist() if row["status"] != "done")
+    rows = table.select(["status", "error"]).to_pylist()
+    counted = Counter(row["error"] for row in rows if row["status"] != "done")
     for error, count in counted.most_common(3):
         options.say(f"{count} ×: {error}")
     if len(counted) > 3:

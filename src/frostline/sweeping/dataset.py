@@ -1,6 +1,7 @@
 """The Parquet dataset of a sweep: one row per run, each once, whole or not at all, whoever is killed when.
 
-    out/part-….parquet       rows; files appear whole, by a rename, and never change but to have failed rows taken out
+    out/part-….parquet       rows; files appear whole, by a rename, and stay; they change only to have failed rows taken
+                             out, which are to be run again
     out/_sweep.json          whose folder this is
     out/_journal-….jsonl     rows that finished since the last part, one per line; its writer holds a lock on it
     out/_arrays/ID.safetensors
@@ -11,14 +12,16 @@ A journal whose writer is gone is published by whoever opens the dataset next.
 
 import fcntl
 import io
+import itertools
 import json
+import os
 import secrets
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow import compute, parquet
@@ -29,7 +32,9 @@ from frostline.sweeping.kinds import KINDS, NUMBER, TEXT, WHOLE, Kind
 
 MARK, LOCK, ARRAYS = "_sweep.json", "_lock", "_arrays"
 FORMAT = "frostline-sweep-1"
-FLUSH_SECONDS, FLUSH_SHARE, FLUSH_ROWS = 5.0, 0.05, 5000
+CHUNK = 200
+"""Rows in memory at once."""
+FLUSH_SECONDS, FLUSH_SHARE, FLUSH_ROWS = 5.0, 0.05, 1000
 """A part is written after so many seconds, or this share of the time so far if that is more: few files, little lost."""
 COMMON = {
     "id": TEXT,
@@ -55,16 +60,16 @@ def schema_of(kind: Kind) -> pa.Schema:
 
 
 class Dataset:
-    """One client's hold on a dataset. Use as a context manager."""
+    """One client's hold on a dataset. Use as a context manager. ``arrays``: runs without theirs are not there yet."""
 
-    def __init__(self, out: Path, kind: Kind):
-        self.out, self.kind, self.schema = out, kind, schema_of(kind)
+    def __init__(self, out: Path, kind: Kind, *, arrays: bool = False):
+        self.out, self.kind, self.schema, self.arrays = out, kind, schema_of(kind), arrays
         self._there: dict[bytes, str] = {}
         """Of each run in the table: its status."""
         self._known: set[str] = set()
         """Parts that were looked into."""
-        self._rows: dict[bytes, Row] = {}
-        """Runs that are in no part yet."""
+        self._here: dict[bytes, str] = {}
+        """Of each run that is in the journal only: its status. Rows themselves would fill the memory."""
         self._began = self._flushed = time.monotonic()
         _claim(out, kind)
         self._path = out / f"_journal-{secrets.token_hex(8)}.jsonl"
@@ -72,7 +77,7 @@ class Dataset:
             self.others = self._adopt()
             """How many clients are at work on the same dataset now."""
             # With the lock: nobody takes it for one whose writer is gone.
-            self._journal = open(self._path, "xb")  # noqa: SIM115  held open
+            self._journal = open(self._path, "x+b")  # noqa: SIM115  held open
             fcntl.flock(self._journal, fcntl.LOCK_EX)
 
     def __enter__(self) -> "Dataset":
@@ -81,35 +86,42 @@ class Dataset:
     def __exit__(self, *_: object) -> None:
         try:
             self.flush()
-            self._path.unlink()
+            with self._alone():
+                self._path.unlink()
         finally:
             self._journal.close()
 
     def status(self, id: str) -> str | None:
         """Of a run that is there."""
         key = bytes.fromhex(id)
-        return self._rows[key]["status"] if key in self._rows else self._there.get(key)
+        found = self._here.get(key) or self._there.get(key)
+        return None if found == "done" and self.arrays and not self._arrays_of(id).exists() else found
 
-    def add(self, row: Row, arrays: bytes | None = None) -> None:
-        """A finished run: on disk when this returns, in the table soon."""
-        if arrays is not None:
-            (self.out / ARRAYS).mkdir(exist_ok=True)
-            write_atomically(self.out / ARRAYS / f"{row['id']}.safetensors", arrays)
-        self._journal.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+    def add(self, *rows: Row) -> None:
+        """Finished runs: on disk when this returns, in the table soon."""
+        for row in rows:
+            self._journal.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
         self._journal.flush()
-        self._rows[bytes.fromhex(row["id"])] = row
+        os.fsync(self._journal.fileno())
+        self._here |= {bytes.fromhex(row["id"]): sys.intern(row["status"]) for row in rows}
         now = time.monotonic()
         pause = max(FLUSH_SECONDS, FLUSH_SHARE * (now - self._began))
-        if now - self._flushed > pause or len(self._rows) >= FLUSH_ROWS:
+        if now - self._flushed > pause or len(self._here) >= FLUSH_ROWS:
             self.flush()
+
+    def keep_arrays(self, id: str, blob: bytes) -> None:
+        """Before its row: a run in the table has its arrays."""
+        path = self._arrays_of(id)
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, blob)
 
     def flush(self) -> None:
         """Publish what finished; and see what others published."""
         with self._alone():
-            self._publish(self._rows)
-        self._journal.truncate(0)
+            self._publish(self._journal)
         self._journal.seek(0)
-        self._rows = {}
+        self._journal.truncate()
+        self._here = {}
         self._flushed = time.monotonic()
 
     def refresh(self) -> None:
@@ -117,22 +129,27 @@ class Dataset:
         with self._alone():
             self._look()
 
-    def drop(self, statuses: Collection[str]) -> int:
-        """Take out rows with these statuses, so that their runs are run again; how many there were."""
+    def drop(self, ids: Collection[str]) -> int:
+        """Take out those of these runs that are not done, so that they are run again; how many there were."""
         gone = 0
         with self._alone():
             for part in parts(self.out):
-                table = _read(part)
-                kept = table.filter(compute.invert(compute.is_in(table["status"], pa.array(list(statuses)))))
-                if len(kept) < len(table):
-                    gone += len(table) - len(kept)
-                    if len(kept):
-                        _write(kept, part)
-                    else:
-                        part.unlink()
+                found = _read(part, ["id", "status"])
+                kept = compute.or_(
+                    compute.equal(found["status"], "done"),
+                    compute.invert(_among(found["id"], ids)),
+                )
+                if not compute.all(kept, min_count=0).as_py():
+                    whole = _read(part)
+                    gone += len(whole) - (left := whole.filter(kept)).num_rows
+                    # Also where nothing is left of it: others may be about to read it.
+                    _write(left, part)
             self._there, self._known = {}, set()
             self._look()
         return gone
+
+    def _arrays_of(self, id: str) -> Path:
+        return self.out / ARRAYS / f"{id}.safetensors"
 
     def _adopt(self) -> int:
         """With the lock: publish journals whose writers are gone; how many writers are not."""
@@ -144,27 +161,28 @@ class Dataset:
                 except BlockingIOError:
                     alive += 1
                     continue
-                self._publish(dict(_whole_lines(journal.read())))
+                self._publish(journal)
                 path.unlink()
         self._look()
         return alive
 
-    def _publish(self, rows: Mapping[bytes, Row]) -> None:
+    def _publish(self, journal: BinaryIO) -> None:
         """With the lock: rows that are not in the table yet become a part of it."""
         self._look()
-        new = [_fitting(row, self.schema) for key, row in rows.items() if key not in self._there]
-        if new:
-            table = pa.Table.from_pylist(new, schema=self.schema)
+        new = (_fitting(row, self.schema) for key, row in _rows(journal) if key not in self._there)
+        tables = []
+        while some := list(itertools.islice(new, CHUNK)):
+            tables.append(pa.Table.from_pylist(some, schema=self.schema))
+        if tables:
             part = self.out / f"part-{time.time_ns():020d}-{secrets.token_hex(4)}.parquet"
-            _write(table, part)
+            _write(pa.concat_tables(tables), part)
             self._look()
 
     def _look(self) -> None:
         for part in parts(self.out):
             if part.name not in self._known:
                 read = _read(part, ["id", "status"])
-                for id, status in zip(read["id"].to_pylist(), read["status"].to_pylist(), strict=True):
-                    self._there[bytes.fromhex(id)] = sys.intern(status)
+                self._there |= _statuses(read)
                 self._known.add(part.name)
 
     @contextmanager
@@ -186,20 +204,41 @@ def command_of(out: Path) -> Kind:
             raise BadRun(f"{out} is a sweep of another format ({told['format']}).")
         return KINDS[told["command"]]
     except FileNotFoundError:
-        raise BadRun(f"{out} is no sweep: it has no {MARK}.") from None
+        raise BadRun(f"{out} holds no sweep: there is no {out / MARK}; run one with frostline sweep SPEC.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, BadRun):
             raise
         raise BadRun(f"{out / MARK} cannot be read: {type(error).__name__}.") from None
 
 
-def read_table(out: str | Path, columns: list[str] | None = None) -> pa.Table:
-    """All rows of a dataset that are published; those of a sweep under way appear every few seconds."""
+def read_table(out: str | Path, columns: list[str] | None = None, *, ids: Collection[str] | None = None) -> pa.Table:
+    """The rows of a dataset that are published, all or those of these runs; those of a sweep under way appear every few
+    seconds."""
     out = Path(out)
     empty = schema_of(command_of(out)).empty_table()
     found = [empty if columns is None else empty.select(columns), *(_read(part, columns) for part in parts(out))]
     # Another version of frostline may have had other columns.
-    return pa.concat_tables(found, promote_options="permissive")
+    whole = pa.concat_tables(found, promote_options="permissive")
+    return whole if ids is None else whole.filter(_among(whole["id"], ids))
+
+
+def _among(column: pa.ChunkedArray, ids: Collection[str]) -> pa.ChunkedArray:
+    return compute.is_in(column, pa.array(list(ids), pa.string()))
+
+
+def statuses(out: Path) -> dict[bytes, str]:
+    """Of every run that is on disk, those of sweeps under way included; nothing is written or waited for."""
+    found: dict[bytes, str] = {}
+    # Journals first: what is moved into a part meanwhile is seen there.
+    for path in out.glob("_journal-*.jsonl"):
+        with suppress(FileNotFoundError), open(path, "rb") as journal:
+            found |= {key: row["status"] for key, row in _rows(journal)}
+    return found | _statuses(read_table(out, ["id", "status"]))
+
+
+def _statuses(table: pa.Table) -> dict[bytes, str]:
+    pairs = zip(table["id"].to_pylist(), table["status"].to_pylist(), strict=True)
+    return {bytes.fromhex(id): sys.intern(status) for id, status in pairs}
 
 
 def _claim(out: Path, kind: Kind) -> None:
@@ -217,15 +256,19 @@ def _claim(out: Path, kind: Kind) -> None:
         raise BadRun(f"{out} holds runs of {there.name}, and these are of {kind.name}; choose another out.")
 
 
-def _whole_lines(blob: bytes) -> Iterator[tuple[bytes, Row]]:
-    """The rows of a journal; the last line may have been cut off by whatever ended its writer."""
-    for line in blob.split(b"\n")[:-1]:
+def _rows(journal: BinaryIO) -> Iterator[tuple[bytes, Row]]:
+    """The rows of a journal, each run once; the last line may have been cut off by whatever ended its writer."""
+    journal.seek(0)
+    seen = set()
+    for line in journal:
         try:
             row = json.loads(line)
             key = bytes.fromhex(row["id"])
         except (ValueError, KeyError, TypeError):
             continue
-        yield key, row
+        if key not in seen:
+            seen.add(key)
+            yield key, row
 
 
 def _fitting(row: Row, schema: pa.Schema) -> dict[str, Any]:

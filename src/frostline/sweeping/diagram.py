@@ -153,9 +153,9 @@ def diagram(table: pa.Table, *, x: str, y: str, color: str) -> Diagram:
     return Diagram(x, y, color, xs, ys, values, runs, failed)
 
 
-def write_diagram(out: Path, *, x: str, y: str, color: str) -> Path:
-    """The page beside the dataset, with SVG and PNG of the same name; its path."""
-    found = diagram(read_table(out), x=x, y=y, color=color)
+def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | None = None) -> Path:
+    """The page in the dataset, with SVG and PNG of the same name; its path. ``table``: some of the rows; else all."""
+    found = diagram(read_table(out) if table is None else table, x=x, y=y, color=color)
     figure = found.draw()
     stem = out / f"_diagram-{found.x}-{found.y}-{found.color}"
     # Names of columns have dots in them, which are no endings here.

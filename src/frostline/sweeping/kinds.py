@@ -50,7 +50,7 @@ class Kind:
         """The name of a result: a hash of what is asked, of the files it names and of the code that works it out."""
         digest = hashlib.sha256(msgspec.json.encode([self.name, code_version(), table], order="sorted"))
         for path in self.files(table):
-            digest.update(_content(path))
+            digest.update(content(path))
         return digest.hexdigest()[:32]
 
     def columns(self, table: Table) -> dict[str, Any]:
@@ -71,12 +71,12 @@ def code_version() -> str:
     return f"{frostline.__version__}+{digest.hexdigest()[:12]}"
 
 
-def _content(path: Path) -> bytes:
+def content(path: Path) -> bytes:
     """A digest of a file, or of all files of a folder."""
     try:
         if path.is_dir():
             parts = sorted(part for part in path.iterdir() if part.is_file())
-            return b"".join(part.name.encode() + _content(part) for part in parts)
+            return b"".join(part.name.encode() + content(part) for part in parts)
         known = path.stat()
         return _digest(path, known.st_mtime_ns, known.st_size, known.st_ino)
     except OSError as error:

@@ -19,6 +19,7 @@ from frostline.sweeping.kinds import KINDS, Kind, Table
 
 LARGEST = 10_000_000
 """Combinations that can be walked through; of more, most axes are a mistake."""
+OUT = "runs"
 RANGE = re.compile(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*")
 
 
@@ -47,7 +48,7 @@ class SweepSpec(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     where: str | list[str] = msgspec.field(default_factory=list)
     budget: Budget = msgspec.field(default_factory=Budget)
     arrays: bool = False
-    out: str = "runs"
+    out: str = OUT
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,10 @@ class Plan:
         for values in self._chosen():
             table = self._table(values)
             yield Run(self.kind.identity(table), table)
+
+    def ids(self) -> set[str]:
+        """Of all runs."""
+        return {run.id for run in self.runs()}
 
     def _chosen(self) -> Iterator[dict[str, Any]]:
         for row in itertools.product(*self.axes.values()):

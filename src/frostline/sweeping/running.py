@@ -1,20 +1,22 @@
 """sweep: hand the runs that are not there yet to workers, put what comes back into the dataset; call again to go on."""
 
 import itertools
+import os
 import queue
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from frostline.errors import BadCluster, BadParameter
+from frostline.errors import BadCluster, BadParameter, BadRun
 from frostline.sweeping import plan as plans
 from frostline.sweeping.cluster import connected
-from frostline.sweeping.dataset import Dataset, read_table
+from frostline.sweeping.dataset import MARK, Dataset, command_of, read_table, statuses
 from frostline.sweeping.kinds import code_version
 from frostline.sweeping.plan import Plan, Run
 from frostline.sweeping.work import lost, work
@@ -29,7 +31,6 @@ AHEAD = 2
 PATIENCE = 120.0
 """Seconds that a scheduler which went away has to come back."""
 LOOK_EVERY = 10.0
-AGAIN = ("failed", "lost")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +47,12 @@ class Sweep:
     seconds: float
     stopped: str = ""
     """Why runs are left."""
+    plan: Plan = field(kw_only=True, repr=False)
 
     @property
     def table(self) -> pa.Table:
-        """All rows of the dataset, those of other sweeps included."""
-        return read_table(self.out)
+        """Its rows; ``frostline.sweeping.dataset.read_table`` has all of a dataset that sweeps share."""
+        return read_table(self.out, ids=self.plan.ids())
 
     def facts(self) -> dict[str, Any]:
         kept = ("total", "done", "failed", "left", "fresh", "seconds", "stopped")
@@ -103,17 +105,18 @@ def sweep(
     if threads < 1 or (workers is not None and workers < 1):
         raise BadParameter(f"{workers} workers with {threads} threads each: there must be one at least.")
     began = time.monotonic()
-    with Dataset(plan.out, plan.kind) as data:
+    with Dataset(plan.out, plan.kind, arrays=plan.arrays) as data:
         if again:
-            data.drop(AGAIN)
-        progress = _standing(plan, data)
+            data.drop(plan.ids())
+        progress = _standing(plan, data.status)
         tell = report or (lambda progress: None)
         tell(progress)
         stopped = ""
         if progress.left:
             stopped = _Driver(plan, data, progress, threads, tell).go(cluster, workers)
-            # Other clients may have done some of them.
-            fresh, progress = progress.fresh, _standing(plan, data)
+        if progress.left:
+            # Some that other clients have done, perhaps.
+            fresh, progress = progress.fresh, _standing(plan, data.status)
             progress.fresh = fresh
     return Sweep(
         plan.out,
@@ -124,26 +127,27 @@ def sweep(
         progress.fresh,
         round(time.monotonic() - began, 2),
         stopped,
+        plan=plan,
     )
 
 
 def standing(plan: Plan) -> Progress:
-    """How far a sweep is, by its dataset; nothing is run."""
-    with Dataset(plan.out, plan.kind) as data:
-        return _standing(plan, data)
+    """How far a sweep is, by what is on disk; nothing is run or written."""
+    if not (plan.out / MARK).exists():
+        return _standing(plan, lambda id: None)
+    if command_of(plan.out) is not plan.kind:
+        raise BadRun(f"{plan.out} holds runs of {command_of(plan.out).name}, and these are of {plan.kind.name}.")
+    there = statuses(plan.out)
+    return _standing(plan, lambda id: there.get(bytes.fromhex(id)))
 
 
-def _standing(plan: Plan, data: Dataset) -> Progress:
-    found = Progress(0)
-    seen = set()
-    for run in plan.runs():
-        # Two combinations may mean one run.
-        if run.id not in seen:
-            seen.add(run.id)
-            found.total += 1
-            status = data.status(run.id)
-            if status is not None:
-                found.count(status)
+def _standing(plan: Plan, status: Callable[[str], str | None]) -> Progress:
+    # As a set: two combinations may mean one run.
+    ids = plan.ids()
+    found = Progress(len(ids))
+    for told in map(status, ids):
+        if told is not None:
+            found.count(told)
     return found
 
 
@@ -158,6 +162,10 @@ class _Driver:
         self.plan, self.data, self.progress, self.threads, self.tell = plan, data, progress, threads, tell
         self.waiting: list[list[Run]] = []
         """Batches that came back without a result, to be handed out again."""
+        self.suspects: list[Run] = []
+        """Runs whose worker died, to be tried once more with nothing beside them: Dask blames all that a worker had."""
+        self.alone: set[str] = set()
+        """Those that were handed out like that."""
         self.flying: dict[Any, tuple[Future, list[Run]]] = {}
         self.taken: set[str] = set()
         self.size = 1
@@ -232,7 +240,11 @@ class _Driver:
             batch = [run for run in self.waiting.pop() if self.data.status(run.id) is None]
             if batch:
                 return batch
-        return list(itertools.islice(self.runs, self.size))
+        batch = list(itertools.islice(self.runs, self.size))
+        if not batch and self.suspects and not self.flying:
+            batch = [self.suspects.pop()]
+            self.alone.add(batch[0].id)
+        return batch
 
     def _submit(self, client: "Client", batch: list[Run], arrived: "queue.SimpleQueue[Future]") -> None:
         future = client.submit(
@@ -242,6 +254,7 @@ class _Driver:
             [(run.id, run.table) for run in batch],
             arrays=self.plan.arrays,
             threads=self.threads,
+            folder=os.getcwd(),
             key=f"frostline-{secrets.token_hex(8)}",
             pure=False,
         )
@@ -254,10 +267,13 @@ class _Driver:
             return
         batch = known[1]
         if future.status == "finished":
-            rows = future.result()
+            try:
+                rows = future.result()
+            except (OSError, TimeoutError, CancelledError):
+                self.flying[future.key] = known
+                raise _SchedulerLost from None
             future.release()
-            for row, arrays in rows:
-                self._keep(row, arrays)
+            self._keep(rows)
             each = sum(row["seconds"] for row, _ in rows) / len(rows)
             self.size = max(1, min(BATCH_RUNS, 2 * self.size, int(BATCH_SECONDS / max(each, 1e-4))))
         elif future.status == "error":
@@ -277,19 +293,25 @@ class _Driver:
                 f"the workers cannot run this: {type(error).__name__}: {str(error)[:300]}. Is frostline "
                 f"{code_version()} installed there, with the same extras?"
             )
-        if len(batch) > 1:
-            # One of them did it; one by one it will show.
-            self.waiting += [[run] for run in batch]
+        if not all(run.id in self.alone for run in batch):
+            self.suspects += batch
             return
         (run,) = batch
-        told = "its worker died each time it was tried (4 times); too little memory is the usual reason"
-        self._keep(lost(self.plan.kind.name, run.id, run.table, told), None)
+        told = (
+            f"its worker died each time it was tried, at last {error.allowed_failures + 1} times with no other run of "
+            "this sweep beside it; too little memory is the usual reason"
+        )
+        self._keep([(lost(self.plan.kind.name, run.id, run.table, told), None)])
 
-    def _keep(self, row: dict[str, Any], arrays: bytes | None) -> None:
-        if self.data.status(row["id"]) is None:
-            self.data.add(row, arrays)
+    def _keep(self, rows: list[tuple[dict[str, Any], bytes | None]]) -> None:
+        new = [(row, arrays) for row, arrays in rows if self.data.status(row["id"]) is None]
+        for row, arrays in new:
+            if arrays is not None:
+                self.data.keep_arrays(row["id"], arrays)
             self.progress.fresh += 1
             self.progress.count(row["status"])
+        if new:
+            self.data.add(*(row for row, _ in new))
 
     def _check(self, client: "Client") -> None:
         """Nothing came for a second: is there still someone to come from?"""

@@ -1,7 +1,10 @@
 """One large problem on many processes: a mean map whose queries are split, an audit whose texts are."""
 
 import copy
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +23,9 @@ from frostline.dynamics.mean_map import mean_map as mean_map_here
 from frostline.encoders.capture import Batch, Model, Tokenized, batches, open_model, plain_copy
 from frostline.encoders.folding import FoldedLayer, Norm, folded, norm_before
 from frostline.encoders.loading import Encoder, load
-from frostline.errors import BadParameter
+from frostline.errors import BadCluster, BadParameter
+from frostline.sweeping.kinds import code_version, content
+from frostline.sweeping.work import check_code
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,14 +43,18 @@ def mean_map(
     ``engine`` "dense" gives what one process gives, to rounding; "tree" groups the queries of a piece among themselves
     and agrees to its tolerance.
     """
-    queries, kind = as_tensor(x, "x")
+    given, kind = as_tensor(x, "x")
+    queries = given.cpu()
     if queries.ndim != 2:
         raise BadParameter(f"x has shape {tuple(queries.shape)}; queries to be split are (q, d).")
     known = queries if sources is None else as_tensor(sources, "sources")[0]
     count = min(len(queries), PIECES * _threads(client))
-    everywhere = _everywhere(client, _Problem(head, known.numpy(), options))
+    everywhere = _everywhere(client, _Problem(head, known.cpu().numpy(), options))
     pieces = [piece.numpy() for piece in torch.tensor_split(queries, count)]
-    found = _all(client, [client.submit(_piece, everywhere, piece, engine, pure=False) for piece in pieces])
+    code = code_version()
+    futures = [client.submit(_piece, code, everywhere, piece, engine, pure=False) for piece in pieces]
+    with _sentences():
+        found = client.gather(futures)
     return kind.restore(torch.from_numpy(np.concatenate(found)))
 
 
@@ -56,7 +65,8 @@ class _Problem:
     options: dict[str, Any]
 
 
-def _piece(problem: _Problem, queries: np.ndarray, engine: str) -> np.ndarray:
+def _piece(code: str, problem: _Problem, queries: np.ndarray, engine: str) -> np.ndarray:
+    check_code(code)
     return np.asarray(mean_map_here(problem.head, queries, sources=problem.sources, engine=engine, **problem.options))
 
 
@@ -88,18 +98,40 @@ def _measuring(client: "Client") -> Callable[..., Clouds]:
         from distributed import as_completed
 
         # Open files do not travel: a worker opens the folder itself. What has none is the model.
-        source = _everywhere(client, _Live.of(model)) if encoder.folder is None else str(encoder.folder)
-        chosen, everything = chosen_of(tokenized), list(batches(tokenized))
-        futures = [client.submit(_part, source, batch, chosen, pure=False) for batch in everything]
+        source = _everywhere(client, _Live.of(model)) if encoder.folder is None else _Folder.of(encoder.folder)
+        chosen, everything, code = chosen_of(tokenized), list(batches(tokenized)), code_version()
+        _threads(client)
+        futures = [client.submit(_part, code, source, batch, chosen, pure=False) for batch in everything]
         sizes = {future.key: len(batch.numbers) for future, batch in zip(futures, everything, strict=True)}
-        done = 0
-        for future in as_completed(futures, loop=client.loop):
-            future.result()
-            done += sizes[future.key]
-            tick(done, chosen.texts)
-        return joined(_all(client, futures), encoder, layers)
+        done, parts = 0, []
+        with _sentences():
+            for future, part in as_completed(futures, loop=client.loop, with_results=True):
+                parts.append(part)
+                done += sizes[future.key]
+                tick(done, chosen.texts)
+        return joined(parts, encoder, layers)
 
     return measure
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A model that workers read themselves, and what they must find there."""
+
+    path: Path
+    content: bytes
+
+    @classmethod
+    def of(cls, folder: Path) -> "_Folder":
+        return cls(folder.resolve(), content(folder.resolve()))
+
+    def load(self) -> Encoder:
+        if not self.path.is_dir() or content(self.path) != self.content:
+            raise BadCluster(
+                f"{self.path} on {socket.gethostname()} is not the model that the client has there; workers need the "
+                "same files at the same paths."
+            )
+        return load(self.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,15 +152,16 @@ class _Live:
         return made.eval().requires_grad_(False)
 
 
-def _part(source: "str | _Live", batch: Batch, chosen: Chosen) -> Part:
+def _part(code: str, source: "_Folder | _Live", batch: Batch, chosen: Chosen) -> Part:
+    check_code(code)
     return measure_part(*_taken_apart(source), [batch], chosen)
 
 
 @lru_cache(2)
-def _taken_apart(source: "str | _Live") -> tuple[Encoder, list[FoldedLayer], Norm, Model]:
+def _taken_apart(source: "_Folder | _Live") -> tuple[Encoder, list[FoldedLayer], Norm, Model]:
     """Once for all batches that a worker gets of a model."""
-    if isinstance(source, str):
-        encoder = load(source)
+    if isinstance(source, _Folder):
+        encoder = source.load()
         model = open_model(encoder)
     else:
         live = source.open()
@@ -144,6 +177,19 @@ def _threads(client: "Client") -> int:
     return int(found)
 
 
-def _all(client: "Client", futures: list[Any]) -> list[Any]:
-    found: list[Any] = client.gather(futures)
-    return found
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """What Dask says when workers or the scheduler are gone for good, as a sentence."""
+    from distributed import KilledWorker
+
+    try:
+        yield
+    except KilledWorker as error:
+        raise BadCluster(
+            f"a piece of the work took {error.allowed_failures + 1} workers down with it; too little memory is the "
+            "usual reason: give each worker more, or take fewer workers."
+        ) from None
+    except (OSError, CancelledError) as error:
+        raise BadCluster(
+            f"the cluster went away ({type(error).__name__}); start it and give the command again."
+        ) from None

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import chdir, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,23 @@ _one_at_a_time = threading.Lock()
 
 
 def work(
-    command: str, code: str, runs: list[tuple[str, Table]], *, arrays: bool, threads: int
+    command: str, code: str, runs: list[tuple[str, Table]], *, arrays: bool, threads: int, folder: str
 ) -> list[tuple[dict[str, Any], bytes | None]]:
-    """Rows of the runs, in their order, with their arrays where asked for."""
+    """Rows of the runs, in their order, with their arrays where asked for. ``folder``: where the client is, and so what
+    paths are relative to."""
+    check_code(code)
+    with _one_at_a_time, chdir(folder) if os.path.isdir(folder) else nullcontext():
+        _use(threads)
+        return [_row(command, id, table, arrays) for id, table in runs]
+
+
+def check_code(code: str) -> None:
+    """What is computed here is what the client would compute."""
     if code_version() != code:
         raise BadCluster(
             f"the worker on {socket.gethostname()} has frostline {code_version()}, and this client has {code}; install "
             "the same on both, or results of two kinds would be mixed."
         )
-    with _one_at_a_time:
-        _use(threads)
-        return [_row(command, id, table, arrays) for id, table in runs]
 
 
 def lost(command: str, id: str, table: Table, error: str) -> dict[str, Any]:
@@ -47,6 +54,11 @@ def _row(command: str, id: str, table: Table, arrays: bool) -> tuple[dict[str, A
     began = time.time()
     row, blob = _about(command, id, table, began), None
     try:
+        if KINDS[command].identity(table) != id:
+            raise BadCluster(
+                f"a file that the spec names is not the same on {socket.gethostname()} as the client saw it, or not "
+                "there; workers need the same files at the same paths, unchanged while the sweep lasts."
+            )
         found, kept = KINDS[command].run(table)
         row |= found | {"status": "done", "error": None}
         if arrays:
