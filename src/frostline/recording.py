@@ -79,7 +79,8 @@ def run_once(spec: specs.Spec, *, transport: bool = False) -> tuple[Trajectory, 
     curve.add(0.0, ready.x0)
     run = ready.simulate(spec, watch=curve)
     seen = curve.phases()
-    bounds = _bounds(run, None) if transport and ready.target.measure is not None and len(run.times) else None
+    # Without a limit of time, on which the result would depend.
+    bounds = _bounds(run, None, None) if transport and ready.target.measure is not None and len(run.times) else None
     return run, _summary(run, ready.target, curve.points, seen, bounds), ready.arrays(run, curve.points)
 
 
@@ -153,7 +154,7 @@ def _record(
         raise
     keeper.write_checkpoint()
     curve, seen = keeper.curve.points, keeper.curve.phases()
-    bounds = None if target.measure is None or not len(run.times) else _bounds(run, measured)
+    bounds = None if target.measure is None or not len(run.times) else _bounds(run, measured, SECONDS_PER_TIME)
     summary = _summary(run, target, curve, seen, bounds)
     arrays = ready.arrays(run, curve)
     final = partial.finish(spec, arrays, summary, _provenance(started, resumed is not None))
@@ -290,9 +291,9 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _bounds(run: Trajectory, measured: Callable[[int, int], None] | None) -> dict[str, Any]:
-    """W₂ at the kept times, with guaranteed bounds."""
-    found = distance_curve(run, seconds=SECONDS_PER_TIME, progress=measured)
+def _bounds(run: Trajectory, measured: Callable[[int, int], None] | None, seconds: float | None) -> dict[str, Any]:
+    """W₂ at the kept times, with guaranteed bounds; ``seconds`` for each time."""
+    found = distance_curve(run, seconds=seconds, progress=measured)
     return {
         "times": found.times,
         "value": found.values,

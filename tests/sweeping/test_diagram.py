@@ -24,7 +24,8 @@ def test_cells_are_medians_and_say_how_many_runs_they_are_of():
         color="plateau",
     )
     assert found.xs == (1.0, 10.0) and found.ys == (5,) and found.runs.tolist() == [[3, 1]]
-    assert found.values[0, 0] == 2.0 and np.isnan(found.values[0, 1])
+    assert found.values[0, 0] == 2.0 and np.isnan(found.values[0, 1]) and found.seen.tolist() == [[3, 0]]
+    assert "1 of them have none" in found.describe()
     assert "median" in found.describe() and found.draw() is not None
 
 
@@ -86,4 +87,5 @@ def test_the_page_has_its_picture_beside_it(tmp_path):
     assert page.with_suffix(".svg").read_text().lstrip().startswith("<?xml")
     assert page.with_suffix(".png").stat().st_size > 5000
     text = page.read_text()
-    assert "29 runs over 6 values of beta" in text and "1 runs failed" in text
+    assert "29 runs over 6 values of beta" in text and "1 run failed" in text
+    assert "how far the leading eigenvalue" in text

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from frostline.errors import BadSpec
 from frostline.sweeping import plan as plans
+from frostline.sweeping.columns import MEANINGS
 from frostline.sweeping.conditions import condition
-from frostline.sweeping.kinds import KINDS
+from frostline.sweeping.kinds import AUDIT_METRICS, KINDS
 
 BASE = {"tokens": 20, "dimension": 2, "B": [1.0, 0.5], "beta": 10.0, "until": 1.0}
 
@@ -123,6 +124,11 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "bad.toml").write_text("axes = [")
     with pytest.raises(BadSpec, match="not TOML"):
         plans.read(tmp_path / "bad.toml")
+
+
+def test_every_measure_has_a_meaning_and_nothing_else_has():
+    measures = {name for kind in KINDS.values() for name in kind.measures} - set(AUDIT_METRICS) | {"layers"}
+    assert measures | {"seconds"} == set(MEANINGS)
 
 
 def test_no_measure_has_the_name_of_a_key():

@@ -59,7 +59,9 @@ def test_rows_are_what_the_command_says(swept, tmp_path):
     assert mine["w_last"] == summary["distance"]["last"] and mine["steps"] == summary["steps"]
     assert mine["limit"] == summary["limit"]["kind"] and mine["off_cluster"] == summary["off_cluster"]
     plateau = summary["phases"]["plateau"]
-    assert mine["plateau"] == (plateau["end"] - plateau["begin"] if plateau["seen"] else None)
+    assert mine["plateau_open"] == plateau.get("open") and mine["plateau"] == (
+        plateau["end"] - plateau["begin"] if plateau["seen"] else None
+    )
 
 
 def test_one_worker_gives_the_same_rows(swept, tmp_path):

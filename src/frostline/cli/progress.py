@@ -21,15 +21,18 @@ class Report:
 
 
 @contextmanager
-def bar(title: str, *, shown: bool = True) -> Iterator[Report | None]:
-    """Yields what the work reports to; None when nothing is shown."""
+def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[Report | None]:
+    """Yields what the work reports to; None when nothing is shown. ``remaining``: with the time left, as the bar sees
+    it."""
     if not shown or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[where]}"), TimeRemainingColumn())
+    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[where]}")]
+    if remaining:
+        columns.append(TimeRemainingColumn())
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
         task = progress.add_task(title, total=None, where="")
 

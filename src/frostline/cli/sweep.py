@@ -67,7 +67,8 @@ def sweep(
     from frostline.cli.progress import bar
     from frostline.sweeping.running import sweep as run
 
-    with bar(f"sweeping {wanted.out}", shown=not quiet) as report:
+    # A bar sees the last half minute; runs may take longer than that.
+    with bar(f"sweeping {wanted.out}", shown=not quiet, remaining=False) as report:
         told = None if report is None else _reporting(report)
         found = run(wanted, cluster=cluster, workers=workers, threads=threads, again=again, report=told)
     if json:
@@ -89,7 +90,7 @@ def sweep(
 def _reporting(report: Any) -> Any:
     def told(progress: "Progress") -> None:
         left = progress.seconds_left
-        more = f" ({progress.said})" if progress.said else "" if left is None else f", about {_time(left)}"
+        more = f" ({progress.said})" if progress.said else "" if left is None else f", about {_time(left)} more"
         report.update(
             completed=progress.done + progress.failed,
             total=progress.total,

@@ -18,6 +18,7 @@ from matplotlib.patches import Patch
 from frostline import plot
 from frostline.errors import BadParameter
 from frostline.report.page import inlined, render
+from frostline.sweeping.columns import MEANINGS
 from frostline.sweeping.dataset import read_table
 
 SHORT = {"n": "tokens", "d": "dimension", "t": "until", "β": "beta"}
@@ -25,12 +26,15 @@ MOST_CELLS = 200
 """In one direction."""
 MOST_KINDS = 8
 TICKS = 12
+MOST_WRITTEN, MOST_ACROSS = 150, 15
+"""Cells whose numbers are written into them."""
+DARK, LIGHT = "#101418", "#fcfdff"
 
 
 @dataclass(frozen=True, eq=False)
 class Diagram:
     """Cells ``values[row, column]`` over ``ys`` and ``xs``: the median of a number, or the most frequent text, of the
-    runs there. ``runs`` counts those that finished, ``failed`` the others."""
+    runs there. ``runs`` counts those that finished, ``seen`` those of them that have a value, ``failed`` the others."""
 
     x: str
     y: str
@@ -39,6 +43,7 @@ class Diagram:
     ys: tuple[Any, ...]
     values: np.ndarray
     runs: np.ndarray
+    seen: np.ndarray
     failed: np.ndarray
 
     def draw(self) -> Figure:
@@ -55,7 +60,6 @@ class Diagram:
             shown = np.unique(np.linspace(0, len(values) - 1, min(len(values), TICKS)).round().astype(int))
             axis.set_ticks(shown.tolist(), [_told(values[k]) for k in shown])
             axis.set_label_text(name)
-        ax.set_title(self.color)
         return figure
 
     def _numbers(self, ax: Axes, figure: Figure) -> None:
@@ -74,6 +78,13 @@ class Diagram:
         )
         figure.colorbar(image, ax=ax, label=self.color)
         self._empty(ax, np.isnan(self.values))
+        if self.values.size <= MOST_WRITTEN and len(self.xs) <= MOST_ACROSS:
+            for (row, column), value in np.ndenumerate(self.values):
+                if np.isfinite(value):
+                    # Light on dark and dark on light, in colours that do not follow the page.
+                    light = np.dot(image.to_rgba(value)[:3], (0.3, 0.6, 0.1)) > 0.5
+                    told = f"{value:.2g}" if abs(value) < 100 else f"{value:.3g}"
+                    ax.text(column, row, told, ha="center", va="center", size=8, color=DARK if light else LIGHT)
 
     def _kinds(self, ax: Axes) -> None:
         found = sorted({value for value in self.values.ravel() if value is not None})
@@ -92,6 +103,7 @@ class Diagram:
             vmax=len(found) - 0.5,
             interpolation="none",
         )
+        ax.set_title(self.color)
         ax.legend(
             handles=[Patch(color=colours(k), label=text) for k, text in enumerate(found)],
             loc="center left",
@@ -120,10 +132,14 @@ class Diagram:
         how = "the most frequent one" if self.values.dtype == object else "the median"
         most = int(self.runs.max())
         each = "" if most <= 1 else f" Of several runs in a cell (up to {most}) it shows {how}."
-        failed = f" {int(self.failed.sum())} runs failed (crosses)." if self.failed.any() else ""
+        gone = int(self.failed.sum())
+        failed = f" {gone} run{' failed (cross)' if gone == 1 else 's failed (crosses)'}." if gone else ""
+        total, seen = int(self.runs.sum()), int(self.seen.sum())
+        without = "" if seen == total else f" {total - seen} of them have none."
+        meaning = f"{self.color}: {MEANINGS[self.color]}. " if self.color in MEANINGS else ""
         return (
-            f"{self.color} of {int(self.runs.sum())} runs over {len(self.xs)} values of {self.x} and {len(self.ys)} of "
-            f"{self.y}.{each}{failed}"
+            f"{meaning}{total} runs over {len(self.xs)} values of {self.x} and {len(self.ys)} of {self.y}.{without}"
+            f"{each}{failed}"
         )
 
 
@@ -148,9 +164,11 @@ def diagram(table: pa.Table, *, x: str, y: str, color: str) -> Diagram:
         if good and value is not None:
             cells.setdefault(place, []).append(str(value) if text else float(value))
     values = np.full(shape, None, dtype=object) if text else np.full(shape, np.nan)
+    seen = np.zeros(shape, dtype=int)
     for place, found in cells.items():
+        seen[place] = len(found)
         values[place] = max(sorted(set(found)), key=found.count) if text else float(np.median(found))
-    return Diagram(x, y, color, xs, ys, values, runs, failed)
+    return Diagram(x, y, color, xs, ys, values, runs, seen, failed)
 
 
 def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | None = None) -> Path:
@@ -165,17 +183,23 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
     title = f"{found.color} over {found.x} and {found.y}"
     reading = (
         f"Each cell is one value of {found.x} and one of {found.y}; cells are equally large, whatever the steps "
-        f"between values. Grey: the runs there have no {found.color} (it was not seen). Hatched: no run there. "
+        f"between values. Grey: no run there has a {found.color}. Hatched: no run there. "
         "Crosses: some run there failed; its row says why."
     )
     shown = {
         "name": "diagram",
-        "title": title,
+        "title": "Phase diagram",
         "reading": reading,
         "svg": Markup(inlined(buffer.getvalue(), "diagram", title)),
     }
     rows = [
-        [_told(found.ys[row]), _told(found.xs[column]), _told(found.values[row, column]), *map(int, counts)]
+        [
+            _told(found.ys[row]),
+            _told(found.xs[column]),
+            _told(found.values[row, column]),
+            int(found.seen[row, column]),
+            *map(int, counts),
+        ]
         for row in range(len(found.ys))
         for column in range(len(found.xs))
         if any(counts := (found.runs[row, column], found.failed[row, column]))
@@ -183,7 +207,7 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
     cells = {
         "title": "Cells",
         "reading": "",
-        "columns": [found.y, found.x, found.color, "runs", "failed"],
+        "columns": [found.y, found.x, found.color, "runs with one", "runs done", "failed"],
         "rows": rows,
     }
     return render(

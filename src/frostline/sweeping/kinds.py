@@ -149,6 +149,7 @@ RUN_MEASURES = {
     "plateau": NUMBER,
     "plateau_begin": NUMBER,
     "plateau_end": NUMBER,
+    "plateau_open": YES,
     "terminal_begin": NUMBER,
 }
 
@@ -171,9 +172,9 @@ def _simulate(table: Table, *, transport: bool = False) -> Found:
     _, summary, arrays = run_once(specs.parse(table), transport=transport)
     limit, distance, phases = summary["limit"], summary["distance"], summary["phases"] or {}
 
-    def when(name: str, end: str) -> float | None:
+    def when(name: str, end: str) -> Any:
         phase: dict[str, Any] = phases.get(name, {"seen": False})
-        return float(phase[end]) if phase["seen"] else None
+        return phase[end] if phase["seen"] else None
 
     begin, end = when("plateau", "begin"), when("plateau", "end")
     measures = {
@@ -194,6 +195,7 @@ def _simulate(table: Table, *, transport: bool = False) -> Found:
         "plateau": None if begin is None or end is None else end - begin,
         "plateau_begin": begin,
         "plateau_end": end,
+        "plateau_open": when("plateau", "open"),
         "terminal_begin": when("terminal", "begin"),
     }
     if transport:
