@@ -1,7 +1,8 @@
 """What a sweep costs beside its runs: python -m benchmarks.sweeping
 
 1,000 small runs by `sweep` against the same runs in a bare loop on the same two processes; a finished sweep of 10,000
-called again; memory of the client; how many empty tasks a second the scheduler gives out.
+called again; memory of the client; how many empty tasks a second the scheduler gives out; and from these, on paper, a
+phase diagram of a million runs on a thousand cores.
 """
 
 import os
@@ -19,7 +20,7 @@ from frostline.sweeping import plan as plans
 from frostline.sweeping.cluster import local
 from frostline.sweeping.dataset import Dataset
 from frostline.sweeping.kinds import KINDS
-from frostline.sweeping.running import sweep
+from frostline.sweeping.running import batch_size, sweep
 from frostline.sweeping.work import lost
 
 SMALL = {"tokens": 500, "dimension": 3, "B": [1.0, 0.5, 0.2], "beta": 100.0, "until": 5.0, "step": 0.1}
@@ -131,6 +132,36 @@ def throughput(tasks: int = 3000) -> float:
         return tasks / (time.perf_counter() - start)
 
 
+def planned_and_kept(runs: int = 20_000, together: int = 50) -> tuple[float, float]:
+    """Seconds of the client for each run: to plan it once, and to put its row into the dataset."""
+    with tempfile.TemporaryDirectory() as place:
+        plan = plans.parse(asked(f"{place}/runs", runs))
+        start = time.perf_counter()
+        made = list(plan.runs())
+        planning = time.perf_counter() - start
+        found = [lost("simulate", run.id, run.table, "") | {"status": "done", "w_last": 0.1} for run in made]
+        start = time.perf_counter()
+        with Dataset(plan.out, plan.kind) as data:
+            for first in range(0, runs, together):
+                data.add(*found[first : first + together])
+        return planning / runs, (time.perf_counter() - start) / runs
+
+
+def on_paper(each: float, tasks_a_second: float, planning: float, keeping: float) -> str:
+    """What a million such runs take on a thousand cores."""
+    runs, cores = 1_000_000, 1000
+    together = batch_size(each, cores)
+    working = runs * each / cores
+    scheduling = runs / together / tasks_a_second
+    before, during = runs * planning, runs * (planning + keeping)
+    return (
+        f"{runs:,} runs of {each:.3f} s on {cores:,} cores: {working:.0f} s of work on each core; {together} runs travel "
+        f"together, so the scheduler needs {scheduling:.0f} s; the client plans for {before:.0f} s before the first run "
+        f"and is busy for {during:.0f} s beside them; at least {before + max(working, scheduling, during):.0f} s in all, "
+        f"{runs * each / 3600:.0f} core hours of work"
+    )
+
+
 def rows() -> Iterator[dict[str, Any]]:
     """As ``make bench`` shows it."""
     ours, bare = overhead(runs=200, rounds=2)
@@ -147,8 +178,12 @@ def rows() -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     ours, bare = overhead()
     print(f"{RUNS} runs: sweep {ours:.1f} s, bare loop {bare:.1f} s: {100 * (ours / bare - 1):+.1f} %", flush=True)
+    each = 2 * bare / RUNS
     for runs in (100, 10_000):
         seconds, memory = resumed(runs)
         print(f"finished sweep of {runs:,} runs called again: {seconds:.2f} s, {memory:.0f} MiB", flush=True)
         print(f"client that has {runs:,} runs done: {client_memory(runs):.0f} MiB at most", flush=True)
-    print(f"scheduler: {throughput():.0f} empty tasks a second", flush=True)
+    tasks, (planning, keeping) = throughput(), planned_and_kept()
+    print(f"scheduler: {tasks:.0f} empty tasks a second", flush=True)
+    print(f"client, for each run: {1e6 * planning:.0f} µs to plan it, {1e6 * keeping:.0f} µs to keep it", flush=True)
+    print(on_paper(each, tasks, planning, keeping))

@@ -23,7 +23,9 @@ ELSEWHERE = {
     "make demo      # sets up": "docs/start.md runs make demo; make test is what runs this",
     "frostline reproduce --out reproduction": "README.md runs it; --full takes an hour",
     "pip install 'frostline[monitor]'": "tests/test_package.py installs every extra into an environment of its own",
-    "dask-ssh --hostfile machines.txt": "needs other machines; the blocks above it start the same workers here",
+    "pip install paramiko": "needs other machines; the blocks above it start the same workers here",
+    "pip install dask-jobqueue": "needs Slurm; the script it runs is tested without it in tests/sweeping",
+    "kubectl create configmap": "needs Kubernetes; tests/sweeping/test_clusters.py runs every command of the manifest",
     "# without a GPU, let pip find": "needs a machine of its own; tests/serving/test_deployment.py checks the unit",
 }
 """How blocks that are not run here begin, and where they are run instead."""
@@ -103,14 +105,15 @@ class Sandbox:
             )
         self.running.append((process, said))
         until = time.monotonic() + 120
-        while "http://" not in said.read_text():
+        # What waits for others says where: http://…, or tcp://… of a scheduler and its workers.
+        while "://" not in said.read_text():
             assert process.poll() is None and time.monotonic() < until, said.read_text()
             time.sleep(0.1)
 
     def close(self):
-        """Ctrl-C, as the pages say."""
+        """Ctrl-C, as the pages say; first what was started last, which may depend on the others."""
         wrong = []
-        for process, said in self.running:
+        for process, said in reversed(self.running):
             if process.poll() is not None:
                 wrong.append(f"it ended by itself: {said.read_text()}")
                 continue

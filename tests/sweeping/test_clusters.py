@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from frostline.sweeping.dataset import parts, read_table
 from frostline.sweeping.running import sweep
-from tests.sweeping.machines import ROOT, free_port, kill_children, scheduler, wait_for, worker
+from tests.sweeping.machines import ROOT, free_port, kill_children, scheduler, started, wait_for, worker
 from tests.sweeping.test_sweep import LONG, SMALL, rows, table
 
 pytest.importorskip("distributed")
@@ -109,3 +110,31 @@ def test_a_worker_of_another_version_is_named(tmp_path):
         asking = client(tmp_path, port)
         said = asking.communicate(timeout=120)[1]
     assert asking.returncode == 2 and "the worker on" in said and "and this client has" in said, said
+
+
+def test_the_manifest_for_kubernetes_works_as_written_on_the_loopback(tmp_path):
+    """Each container's command, with this machine in place of the service's name and folders of its volumes."""
+    import yaml
+
+    parts = list(yaml.safe_load_all(Path(ROOT, "deploy", "kubernetes", "sweep.yaml").read_text()))
+    pods = [part["spec"]["template"] for part in parts if part["kind"] in ("Deployment", "Job")]
+    commands = {pod["metadata"]["labels"]["part"]: pod["spec"]["containers"][0]["command"] for pod in pods}
+    (service,) = [part for part in parts if part["kind"] == "Service"]
+    assert any(pod["metadata"]["labels"] == service["spec"]["selector"] for pod in pods)
+    (tmp_path / "sweep.toml").write_text(LONG.format(out="elsewhere"))
+    port = free_port()
+    here = {
+        "0.0.0.0": "127.0.0.1",
+        "8786": str(port),
+        f"tcp://{service['metadata']['name']}:8786": f"tcp://127.0.0.1:{port}",
+        "/spec/sweep.toml": str(tmp_path / "sweep.toml"),
+        "/runs/dataset": str(tmp_path / "runs"),
+    }
+    scheduling, working, asking = (
+        [here.get(word, word) for word in commands[part]] for part in ("scheduler", "worker", "client")
+    )
+    assert scheduling[0] == working[0] == "dask"
+    with started("-m", *scheduling), started("-m", *working):
+        done = subprocess.run([sys.executable, "-m", *asking], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    all_there_once(tmp_path / "runs")

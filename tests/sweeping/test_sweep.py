@@ -15,7 +15,7 @@ from frostline.sweeping import plan as plans
 from frostline.sweeping import work as working
 from frostline.sweeping.dataset import parts, read_table
 from frostline.sweeping.kinds import KINDS
-from frostline.sweeping.running import standing, sweep
+from frostline.sweeping.running import batch_size, standing, sweep
 from tests.encoders import tiny
 from tests.monitoring import conftest as monitoring
 from tests.sweeping.machines import ROOT, wait_for
@@ -211,6 +211,12 @@ def test_a_score_is_that_of_the_baseline(tmp_path, base, folder, frost):
     row = worked("score", run)
     assert row["status"] == "done", row["error"]
     assert row["p_values"] == pytest.approx(base.score(str(folder), texts=texts).p_values.tolist())
+
+
+@pytest.mark.parametrize(("seconds", "workers", "size"), [(10.0, 2, 1), (0.1, 2, 3), (0.1, 1000, 50), (0.0, 2, 200)])
+def test_short_runs_travel_together(seconds, workers, size):
+    """However many workers there are, the scheduler is not asked for more than it can do."""
+    assert batch_size(seconds, workers) == size
 
 
 def test_unreachable_scheduler(tmp_path, monkeypatch):

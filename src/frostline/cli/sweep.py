@@ -1,5 +1,6 @@
 """frostline sweep: many runs, on this machine or on a Dask cluster."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +70,7 @@ def sweep(
 
     # A bar sees the last half minute; runs may take longer than that.
     with bar(f"sweeping {wanted.out}", shown=not quiet, remaining=False) as report:
-        told = None if report is None else _reporting(report)
+        told = _reporting(report) if report is not None else None if quiet else _sentences()
         found = run(wanted, cluster=cluster, workers=workers, threads=threads, again=again, report=told)
     if json:
         options.print_json(found.facts())
@@ -96,6 +97,19 @@ def _reporting(report: Any) -> Any:
             total=progress.total,
             where=f"{progress.done} done, {progress.failed} failed, {progress.left} left{more}",
         )
+
+    return told
+
+
+def _sentences() -> Any:
+    """Where there is no bar: only what one has to know, such as that workers are waited for."""
+    before = ""
+
+    def told(progress: "Progress") -> None:
+        nonlocal before
+        if progress.said and progress.said != before:
+            print(f"frostline: {progress.said}", file=sys.stderr, flush=True)
+        before = progress.said
 
     return told
 

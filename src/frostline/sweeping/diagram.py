@@ -26,6 +26,7 @@ MOST_CELLS = 200
 """In one direction."""
 MOST_KINDS = 8
 TICKS = 12
+LONGEST_NAME = 24
 MOST_WRITTEN, MOST_ACROSS = 150, 15
 """Cells whose numbers are written into them."""
 DARK, LIGHT = "#101418", "#fcfdff"
@@ -58,7 +59,10 @@ class Diagram:
             ax.plot(column, row, "x", color=plot.ORANGE, ms=5)
         for axis, values, name in ((ax.xaxis, self.xs, self.x), (ax.yaxis, self.ys, self.y)):
             shown = np.unique(np.linspace(0, len(values) - 1, min(len(values), TICKS)).round().astype(int))
-            axis.set_ticks(shown.tolist(), [_told(values[k]) for k in shown])
+            names = [_name(values[k]) for k in shown]
+            axis.set_ticks(shown.tolist(), names)
+            if axis is ax.xaxis and max(map(len, names)) > 10:
+                ax.tick_params("x", labelrotation=30)
             axis.set_label_text(name)
         return figure
 
@@ -237,6 +241,12 @@ def _sorted(values: Sequence[Any], name: str) -> tuple[Any, ...]:
     if len(found) > MOST_CELLS:
         raise BadParameter(f"{name} has {len(found)} different values; {MOST_CELLS} fit into a picture.")
     return tuple(found)
+
+
+def _name(value: Any) -> str:
+    """Short, for an axis: of paths the end tells them apart."""
+    told = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return told if len(told) <= LONGEST_NAME else "…" + told[-LONGEST_NAME:]
 
 
 def _told(value: Any) -> str:

@@ -24,8 +24,9 @@ from frostline.sweeping.work import lost, work
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-BATCH_SECONDS, BATCH_RUNS = 0.3, 100
-"""Runs that are shorter than this travel together, but no more than so many."""
+BATCH_SECONDS, BATCH_RUNS, BATCHES_A_SECOND = 0.3, 200, 200
+"""Runs that are shorter than this travel together, but no more than so many; longer ones, too, where there are so many
+workers that the scheduler would be asked for more batches a second than this (it manages about 600)."""
 AHEAD = 2
 """Batches for each worker: the one it works on, and the next."""
 PATIENCE = 120.0
@@ -168,7 +169,7 @@ class _Driver:
         """Those that were handed out like that."""
         self.flying: dict[Any, tuple[Future, list[Run]]] = {}
         self.taken: set[str] = set()
-        self.size = 1
+        self.size, self.wanted = 1, 0
         minutes = plan.budget.minutes
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self.runs = self._missing()
@@ -212,19 +213,19 @@ class _Driver:
 
     def _drive(self, client: "Client") -> None:
         arrived: queue.SimpleQueue[Future] = queue.SimpleQueue()
-        looked, wanted = -LOOK_EVERY, 0
+        looked = -LOOK_EVERY
         while True:
             if time.monotonic() - looked > LOOK_EVERY:
                 looked = time.monotonic()
-                wanted = AHEAD * self._threads_of(client)
+                self.wanted = AHEAD * self._threads_of(client)
                 # What other clients have finished meanwhile is not run again.
                 self.data.refresh()
-            while len(self.flying) < wanted and self._may_begin():
+            while len(self.flying) < self.wanted and self._may_begin():
                 batch = self._batch()
                 if not batch:
                     break
                 self._submit(client, batch, arrived)
-            if not self.flying and not (wanted == 0 and self._may_begin()):
+            if not self.flying and not (self.wanted == 0 and self._may_begin()):
                 return
             try:
                 self._take(arrived.get(timeout=1.0))
@@ -275,7 +276,7 @@ class _Driver:
             future.release()
             self._keep(rows)
             each = sum(row["seconds"] for row, _ in rows) / len(rows)
-            self.size = max(1, min(BATCH_RUNS, 2 * self.size, int(BATCH_SECONDS / max(each, 1e-4))))
+            self.size = min(2 * self.size, batch_size(each, self.wanted // AHEAD))
         elif future.status == "error":
             self._failed(future, batch)
         else:
@@ -330,6 +331,12 @@ class _Driver:
     def _say(self, text: str) -> None:
         self.progress.said = text
         self.tell(self.progress)
+
+
+def batch_size(seconds: float, workers: int) -> int:
+    """How many runs of so many seconds are handed out together."""
+    together = max(BATCH_SECONDS, workers / BATCHES_A_SECOND)
+    return max(1, min(BATCH_RUNS, int(together / max(seconds, 1e-4))))
 
 
 def _spread(number: int) -> float:
