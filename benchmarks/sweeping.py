@@ -155,10 +155,10 @@ def on_paper(each: float, tasks_a_second: float, planning: float, keeping: float
     scheduling = runs / together / tasks_a_second
     before, during = runs * planning, runs * (planning + keeping)
     return (
-        f"{runs:,} runs of {each:.3f} s on {cores:,} cores: {working:.0f} s of work on each core; {together} runs travel "
-        f"together, so the scheduler needs {scheduling:.0f} s; the client plans for {before:.0f} s before the first run "
-        f"and is busy for {during:.0f} s beside them; at least {before + max(working, scheduling, during):.0f} s in all, "
-        f"{runs * each / 3600:.0f} core hours of work"
+        f"{runs:,} runs of {each:.3f} s on {cores:,} cores: {working:.0f} s of work on each core; {together} runs "
+        f"travel together, so the scheduler needs {scheduling:.0f} s; the client plans for {before:.0f} s before the "
+        f"first run and is busy for {during:.0f} s beside them; at least "
+        f"{before + max(working, scheduling, during):.0f} s in all, {runs * each / 3600:.0f} core hours of work"
     )
 
 

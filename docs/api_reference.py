@@ -26,6 +26,7 @@ GROUPS = {
         "laplace",
         "laplace_growth",
     ],
+    "Sweeps": ["sweep"],
     "Encoders": ["audit", "diff"],
     "Monitoring": ["baseline", "load_baseline", "merge", "watch", "wrap"],
     "Pictures and errors": ["plot", "errors"],

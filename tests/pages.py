@@ -75,7 +75,11 @@ class Sandbox:
 
     def run(self, info, text):
         """Whether the block was run; it fails if the block does."""
-        if info == "python":
+        if info == "python" and "__main__" in text:
+            # What starts processes of its own is a script.
+            (self.folder / "script.py").write_text(text)
+            self.run("sh", "python script.py")
+        elif info == "python":
             with contextlib.chdir(self.folder):
                 exec(compile(text, "page", "exec"), self.namespace)
         elif info == "sh":

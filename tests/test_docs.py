@@ -15,6 +15,7 @@ import pytest
 
 import frostline
 from frostline import spec as specs
+from frostline.sweeping import plan as plans
 from tests import pages
 
 ROOT = Path(__file__).parents[1]
@@ -149,6 +150,11 @@ def test_specs_on_the_page_parse():
         specs.build_heads(specs.parse(tomllib.loads(block)))
 
 
+def test_the_sweep_on_the_page_is_one():
+    ((_, text),) = [block for block in pages.blocks("docs/sweeps.md") if block[0] == "toml"]
+    assert plans.parse(tomllib.loads(text)).count() > 100
+
+
 def test_thresholds_on_the_page_are_read(tmp_path):
     from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
     from frostline.auditing.thresholds import read_thresholds
@@ -190,7 +196,10 @@ def test_every_equation_has_code_and_a_test():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
 def test_examples_build(path):
-    spec = specs.read(path)
+    asked = tomllib.loads(path.read_text())
+    # Of a sweep the first run stands for all.
+    table = next(plans.parse(asked).runs()).table if "axes" in asked else asked
+    spec = specs.parse(table)
     assert specs.build_heads(spec) and len(specs.build_tokens(spec)[0]) > 0
 
 

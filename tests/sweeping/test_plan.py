@@ -1,6 +1,7 @@
 """A sweep file: axes, conditions, budget; what is wrong with it is said before anything runs."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -129,6 +130,9 @@ def test_unreadable_files(tmp_path):
 def test_every_measure_has_a_meaning_and_nothing_else_has():
     measures = {name for kind in KINDS.values() for name in kind.measures} - set(AUDIT_METRICS) | {"layers"}
     assert measures | {"seconds"} == set(MEANINGS)
+    page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+    for name, meaning in MEANINGS.items():
+        assert f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" in page, name
 
 
 def test_no_measure_has_the_name_of_a_key():

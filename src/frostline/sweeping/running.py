@@ -217,7 +217,8 @@ class _Driver:
         while True:
             if time.monotonic() - looked > LOOK_EVERY:
                 looked = time.monotonic()
-                self.wanted = AHEAD * self._threads_of(client)
+                # Also where there is no worker yet: clusters that grow by themselves grow when something waits.
+                self.wanted = AHEAD * max(1, self._threads_of(client))
                 # What other clients have finished meanwhile is not run again.
                 self.data.refresh()
             while len(self.flying) < self.wanted and self._may_begin():
@@ -225,7 +226,7 @@ class _Driver:
                 if not batch:
                     break
                 self._submit(client, batch, arrived)
-            if not self.flying and not (self.wanted == 0 and self._may_begin()):
+            if not self.flying:
                 return
             try:
                 self._take(arrived.get(timeout=1.0))
