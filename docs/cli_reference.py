@@ -16,9 +16,8 @@ def reference() -> str:
         shown = CliRunner().invoke(main, [*command, "--help"], env={"COLUMNS": "100"}, prog_name="frostline")
         parts.append(f"## frostline {' '.join(command)}".rstrip() + f"\n\n```text\n{shown.stdout.strip()}\n```\n")
     parts.append(
-        'Exit codes: 0 ok, 1 the answer is "no" (a run that ended early; runs of a sweep that failed or are left; a claim '
-        "that failed, with --check), "
-        "2 bad input, 130 interrupted.\n\n"
+        'Exit codes: 0 ok, 1 the answer is "no" (a run that ended early; runs of a sweep that failed or are left; '
+        "a claim that failed, with --check), 2 bad input, 130 interrupted.\n\n"
         "`FROSTLINE_CHECKPOINT_SECONDS` (default 2) sets how often `simulate` writes a checkpoint.\n"
     )
     return "\n".join(parts)

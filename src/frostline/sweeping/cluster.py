@@ -20,29 +20,39 @@ def connected(cluster: "str | Client | None", workers: int | None, threads: int)
     that is there already is left as it is."""
     from distributed import Client
 
-    quiet = logging.getLogger("distributed")
-    quiet.setLevel(logging.CRITICAL)
     if isinstance(cluster, Client):
         yield cluster
-        return
-    if cluster is not None:
+    elif cluster is None:
+        with _quiet(), local(workers, threads) as client:
+            yield client
+    else:
         if workers is not None:
             raise BadParameter("a cluster has the workers it has; give a number of workers or an address, not both.")
-        try:
-            client = Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise BadCluster(
-                f"no scheduler answers at {cluster} within {CONNECT_SECONDS:g} s ({said}); is it running? "
-                "Start one with: dask scheduler"
-            ) from None
-        try:
-            yield client
-        finally:
-            client.close(timeout=5)
-        return
-    with local(workers, threads) as client:
-        yield client
+        with _quiet():
+            try:
+                client = Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)
+            except (OSError, ValueError, TypeError) as error:
+                said = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise BadCluster(
+                    f"no scheduler answers at {cluster} within {CONNECT_SECONDS:g} s ({said}); is it running? "
+                    "Start one with: dask scheduler"
+                ) from None
+            try:
+                yield client
+            finally:
+                client.close(timeout=5)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What Dask logs of workers that come and go is not for the user: what matters is said in sentences."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @contextmanager

@@ -183,7 +183,7 @@ class _Driver:
                     lost_at = None
                     self._say("")
                     self._drive(client)
-                if self.progress.left and self.deadline is not None:
+                if self.progress.left and not self._may_begin():
                     return f"The budget of {self.plan.budget.minutes:g} minutes is spent; call again to go on."
                 return ""
             except (_SchedulerLost, BadCluster) as error:
@@ -289,6 +289,7 @@ class _Driver:
 
         error = future.exception()
         if isinstance(error, BadCluster):
+            # Not one that goes away by waiting.
             raise BadParameter(str(error))
         if not isinstance(error, KilledWorker):
             raise BadParameter(
