@@ -237,6 +237,16 @@ def test_texts(tmp_path):
         read_texts(tmp_path / "none.txt")
 
 
+def test_a_corpus_of_several_files(tmp_path):
+    (tmp_path / "shards").mkdir()
+    with pytest.raises(fl.errors.BadText, match=r"has no \.txt file"):
+        read_texts(tmp_path / "shards")
+    for name, lines in (("b", "three\n"), ("a", "one\ntwo\n")):
+        (tmp_path / "shards" / f"{name}.txt").write_text(lines)
+    (tmp_path / "shards" / "README.md").write_text("not a text")
+    assert read_texts(tmp_path / "shards") == ["one", "two", "three"]
+
+
 def test_thresholds(tmp_path):
     path = tmp_path / "limits.toml"
     path.write_text("[beta_max]\nmax = 100\n[frost_line]\nmin = 2\n")

@@ -13,7 +13,10 @@ from frostline.cli import options
 def audit(
     model: Annotated[str, typer.Argument(help="A model's folder, or its id on the model hub.", metavar="MODEL")],
     text: Annotated[
-        str | None, typer.Option(help="A file with one text per line; or: sample, the texts that ship with frostline.")
+        str | None,
+        typer.Option(
+            help="A file with one text per line, or a folder of them; or: sample, the texts that ship with frostline."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the page, tables and figures.")] = Path("audit"),
     thresholds: Annotated[
