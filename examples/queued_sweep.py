@@ -1,4 +1,4 @@
-"""A sweep whose workers are jobs of a queue: python examples/queued_sweep.py slurm examples/phases.toml 100
+"""A sweep whose workers are jobs of a queue: python examples/queued_sweep.py slurm examples/phases.toml OUT 100
 
 Needs dask-jobqueue, which knows other queues, too. With "local" the jobs are processes of this machine: to try it.
 """
@@ -16,13 +16,13 @@ QUEUES = {"slurm": SLURMCluster, "local": LocalCluster}
 LIFETIME = ["--lifetime", "50m", "--lifetime-stagger", "5m"]
 
 
-def main(queue: str, spec: str, jobs: int) -> None:
+def main(queue: str, spec: str, out: str, jobs: int) -> None:
     # One process to a job: only then does dask-jobqueue see that a job has ended, and ask for another.
     job = {"cores": 1, "processes": 1, "memory": "2GB", "walltime": "01:00:00", "worker_extra_args": LIFETIME}
     with QUEUES[queue](**job) as cluster, Client(cluster) as client:
         cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)
-        print(fl.sweep(spec, cluster=client))
+        print(fl.sweep(spec, out=out, cluster=client))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(*sys.argv[1:4], int(sys.argv[4]))

@@ -24,7 +24,7 @@ ELSEWHERE = {
     "frostline reproduce --out reproduction": "README.md runs it; --full takes an hour",
     "pip install 'frostline[monitor]'": "tests/test_package.py installs every extra into an environment of its own",
     "pip install paramiko": "needs other machines; the blocks above it start the same workers here",
-    "pip install dask-jobqueue": "needs Slurm; the script it runs is tested without it in tests/sweeping",
+    "python examples/queued_sweep.py slurm": "needs Slurm; the block above it runs the same script with local jobs",
     "kubectl create configmap": "needs Kubernetes; tests/sweeping/test_clusters.py runs every command of the manifest",
     "# without a GPU, let pip find": "needs a machine of its own; tests/serving/test_deployment.py checks the unit",
 }

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -293,14 +294,19 @@ def write_atomically(path: Path, content: bytes) -> None:
     """The file has its old content or the new one, whatever happens, and the new one is on disk on return."""
     # Readers of whole folders of Parquet pass over names that begin like this.
     temporary = path.with_name(f"_{path.name}.tmp")
+    if path.exists() and not path.is_file():
+        # A device, say, which a rename would replace.
+        raise OSError(errno.EINVAL, "this is not a file that can be replaced", str(path))
     try:
         with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    except OSError as error:
+        error.filename = str(path)
+        with suppress(OSError):
+            temporary.unlink()
         raise
     _sync_folder(path.parent)
 

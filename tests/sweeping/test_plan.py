@@ -16,6 +16,13 @@ from frostline.sweeping.kinds import AUDIT_METRICS, KINDS
 BASE = {"tokens": 20, "dimension": 2, "B": [1.0, 0.5], "beta": 10.0, "until": 1.0}
 
 
+def nested(depth):
+    found = {}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
+
+
 def parsed(axes, **more):
     return plans.parse({"command": "simulate", "spec": BASE, "axes": axes, **more})
 
@@ -34,6 +41,28 @@ def test_a_spread_has_its_ends_and_even_steps():
     (plan,) = [parsed({"beta": {"from": 1, "to": 1e4, "count": 5, "scale": "log"}})]
     assert values(plan, "beta") == [(1.0,), (10.0,), (100.0,), (1000.0,), (10000.0,)]
     assert values(parsed({"until": {"from": 1, "to": 2, "count": 3}}), "until") == [(1.0,), (1.5,), (2.0,)]
+
+
+def test_a_spread_of_whole_numbers_has_each_once():
+    plan = parsed(
+        {"tokens": {"from": 1, "to": 1000, "count": 4, "scale": "log"}, "seed": {"from": 0, "to": 2, "count": 9}}
+    )
+    assert values(plan, "tokens", "seed") == list(itertools.product([1, 10, 100, 1000], range(3)))
+
+
+def test_a_key_with_a_dot_needs_no_quotes():
+    vmf = BASE | {"tokens": {"count": 20, "distribution": "vmf", "mean": [1.0, 0.0], "concentration": 1.0}}
+    (given,) = [{"tokens": {"concentration": [1, 2], "count": [10, 30]}}]
+    plan = plans.parse({"command": "theory", "spec": vmf, "axes": given})
+    wanted = [(1.0, 10), (1.0, 30), (2.0, 10), (2.0, 30)]
+    assert values(plan, "tokens.concentration", "tokens") == wanted
+
+
+def test_many_combinations_are_refused_and_chosen_from_at_once():
+    """Nothing is made that is not asked for: this would take minutes and gigabytes otherwise."""
+    with pytest.raises(BadSpec, match=r"10,000,000 of seed × 10,000,000 of max_steps = 100,000,000,000,000 comb"):
+        parsed({"seed": "0..9999999", "max_steps": "1..10000000"})
+    assert parsed({"seed": "0..999999"}, where="seed < 3").count() == 3
 
 
 def test_names_with_a_comma_move_together():
@@ -85,7 +114,18 @@ def test_files_count_by_what_is_in_them(tmp_path, monkeypatch):
         ({"axes": {"seed": "5..3"}}, "the axis seed is empty"),
         ({"axes": {"seed": "0.9"}}, 'a range like "0..9"'),
         ({"axes": {"beta": 3.0}}, r"for example \[3.0\]"),
-        ({"axes": {"seed": "0..999999999"}}, "1,000,000,000 values"),
+        ({"axes": {"seed": "0..999999999"}}, "1,000,000,000 combinations.*Take fewer values of seed"),
+        ({"axes": {"seed": "0.." + "9" * 5000}}, 'a range like "0..9"'),
+        ({"axes": {"seed": [2**63]}}, "9,223,372,036,854,775,808 is too large"),
+        ({"axes": {"beta": [float("inf")]}}, "inf is no value"),
+        ({"axes": {"beta": {"from": -1e308, "to": float("nan"), "count": 3}}}, "nan is no value"),
+        ({"axes": {"beta": {"from": 1, "to": 2, "count": 10**30}}}, "count"),
+        ({"axes": {"beta": (1, 2)}}, r"for example \[1, 2\]"),
+        ({"axes": {"beta": [1]}, "where": "1 / 0 > 1"}, "cannot be decided : division by zero"),
+        ({"axes": {"tokens": [10], "tokens.count": [20]}}, "tokens is on two axes"),
+        ({"axes": {}, "out": ""}, "is no folder"),
+        ({"axes": {}, "spec": nested(3000)}, "nested too deeply"),
+        ({"axes": {}, 3: 4}, "unknown key 3"),
         (
             {"axes": {"seed": "0..999", "beta": {"from": 1, "to": 9, "count": 1000}, "until": [1, 2]}},
             "2,000,000 combin",

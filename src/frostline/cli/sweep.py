@@ -63,6 +63,10 @@ def sweep(
         wanted = None if spec.is_dir() else plans.read(spec, out=out)
         _look(spec if wanted is None else wanted.out, wanted, status, export, _axes(axes) if plot else None, json)
         return
+    if spec.is_dir():
+        raise BadParameter(
+            f"{spec} is a folder; to look at a dataset add --status, --plot or --export, to run give a spec."
+        )
     wanted = plans.read(spec, out=out)
     need("distributed", extra="cluster")
     from frostline.cli.progress import bar
@@ -75,9 +79,9 @@ def sweep(
     if json:
         options.print_json(found.facts())
     else:
-        fresh = f", {found.fresh} of them just now" if found.fresh else "; all of them were there already"
+        fresh = f"{found.fresh} were run just now" if found.fresh else "nothing had to be run"
         options.say(
-            f"{found.done} of {found.total} runs done{fresh}, {found.failed} failed, {found.left} left.", hang=0
+            f"{found.done} of {found.total} runs done, {found.failed} failed, {found.left} left; {fresh}.", hang=0
         )
         if found.stopped:
             options.say(found.stopped, hang=0)
@@ -128,6 +132,7 @@ def _look(
     out: Path, plan: "Plan | None", status: bool, export: str | None, axes: dict[str, str] | None, json: bool
 ) -> None:
     """What needs no run."""
+    from frostline.errors import BadParameter
     from frostline.sweeping.dataset import read_table
 
     ids = None if plan is None else plan.ids()
@@ -142,6 +147,8 @@ def _look(
                 _say_errors(read_table(out, ids=ids))
     if export is not None:
         path = out / "_table.csv" if export == "csv" else Path(export)
+        if path.suffix != ".csv" or not path.parent.is_dir():
+            raise BadParameter(f"--export {export!r}: give a file.csv in a folder that is there, or csv.")
         _export(read_table(out, ids=ids), path)
         facts["export"] = str(path)
         if not json:
@@ -160,9 +167,9 @@ def _look(
 def _standing(out: Path, plan: "Plan | None") -> dict[str, int]:
     """Of the sweep; of all runs of the dataset where no sweep is named."""
     if plan is None:
-        from frostline.sweeping.dataset import read_table
+        from frostline.sweeping.dataset import statuses
 
-        found = read_table(out, ["status"])["status"].to_pylist()
+        found = list(statuses(out).values())
         return {"done": found.count("done"), "failed": len(found) - found.count("done")}
     from frostline.sweeping.running import standing
 

@@ -1,8 +1,13 @@
 """Where runs are worked on: processes of this machine, or a Dask cluster that is running; the same client for both."""
 
+import asyncio
 import logging
+import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,73 +17,128 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CONNECT_SECONDS = 20.0
+MAIN = 'a script that starts processes needs: if __name__ == "__main__":'
+# Dask keeps what it sent last, a thousand messages: of a sweep these are its runs, all over again.
+FORGETFUL = {"distributed.admin.low-level-log-length": 10}
 
 
 @contextmanager
 def connected(cluster: "str | Client | None", workers: int | None, threads: int) -> "Iterator[Client]":
     """A client of the scheduler at an address; without one, of processes that are started here and end with it; one
     that is there already is left as it is."""
+    import dask
     from distributed import Client
 
     if isinstance(cluster, Client):
         yield cluster
     elif cluster is None:
-        with _quiet(), local(workers, threads) as client:
+        with quiet(), local(workers, threads) as client:
             yield client
     else:
         if workers is not None:
             raise BadParameter("a cluster has the workers it has; give a number of workers or an address, not both.")
-        with _quiet():
-            try:
+        if not isinstance(cluster, str):
+            raise BadParameter(f"cluster is {type(cluster).__name__}; give the address of a scheduler, or a client.")
+        with quiet():
+            _check_scheduler(cluster)
+            with dask.config.set(FORGETFUL):
                 client = Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)
-            except (OSError, ValueError, TypeError) as error:
-                said = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise BadCluster(
-                    f"no scheduler answers at {cluster} within {CONNECT_SECONDS:g} s ({said}); is it running? "
-                    "Start one with: dask scheduler"
-                ) from None
             try:
                 yield client
             finally:
                 client.close(timeout=5)
 
 
+def _check_scheduler(address: str) -> None:
+    """A sentence if no scheduler answers; a client that is made without one waits longer than it is told to."""
+    from distributed import Security, rpc
+
+    async def ask() -> dict[str, object]:
+        async with rpc(address, connection_args=Security().get_connection_args("client")) as other:
+            found: dict[str, object] = await other.identity()
+            return found
+
+    def asked() -> dict[str, object]:
+        return asyncio.run(asyncio.wait_for(ask(), CONNECT_SECONDS))
+
+    try:
+        # In a thread, since there may be a loop in this one.
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(asked).result()
+    except Exception as error:
+        said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise BadCluster(
+            f"no scheduler answers at {address} within {CONNECT_SECONDS:g} s ({said}); is it running? Start one with: "
+            "dask scheduler"
+        ) from None
+    if found.get("type") != "Scheduler":
+        raise BadCluster(f"at {address} there is a {found.get('type')}; give the address of the scheduler.")
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """What Dask logs of workers that come and go is not for the user: what matters is said in sentences."""
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    import distributed
+
+    names = [name for name in logging.root.manager.loggerDict if name.startswith(distributed.__name__)]
+    before = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in before:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in before.items():
+            logger.setLevel(level)
 
 
 @contextmanager
 def local(workers: int | None, threads: int) -> "Iterator[Client]":
     """Processes of this machine, one per core unless told otherwise, each with its own threads and no more."""
+    import dask
     from distributed import Client, LocalCluster
 
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise BadParameter(f"this is a process that a script has started, and it runs the whole script again; {MAIN}")
     count = max(1, cores() // threads) if workers is None else workers
     pinned = dict.fromkeys(
         ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads)
     )
-    with (
-        LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            # They serve metrics whether one wants them or not; then for this machine only.
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-            env=pinned,
-        ) as processes,
-        Client(processes, set_as_default=False) as client,
-    ):
+    with dask.config.set(FORGETFUL):
+        try:
+            processes = LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                # They serve metrics whether one wants them or not; then for this machine only.
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+                preload=["frostline.sweeping.deaf"],
+                env=pinned,
+            )
+        except RuntimeError as error:
+            raise BadCluster(f"the worker processes did not start ({error}); {MAIN}") from None
+        client = Client(processes, set_as_default=False)
+    try:
         yield client
+    finally:
+        with _undisturbed():
+            client.close()
+            processes.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C does not stop the tidying up that follows the first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def cores() -> int:

@@ -50,7 +50,8 @@ def condition(text: str, names: Collection[str]) -> Callable[[Values], bool]:
             return bool(value(values))
         except (TypeError, ZeroDivisionError, OverflowError) as error:
             shown = ", ".join(f"{name} = {values[name]!r}" for name in names if name in text)
-            raise BadSpec(f"where = {text!r} cannot be decided for {shown}: {error}.") from None
+            told = f"for {shown}: {error}" if shown else f": {error}"
+            raise BadSpec(f"where = {text!r} cannot be decided {told}.") from None
 
     return holds
 

@@ -5,6 +5,7 @@
     out/_sweep.json          whose folder this is
     out/_journal-….jsonl     rows that finished since the last part, one per line; its writer holds a lock on it
     out/_arrays/ID.safetensors
+    out/_rejected-….jsonl    rows of journals that fit into no table, if ever there are some
     out/_lock                held while a part is published: rows that another client has published are left out
 
 A journal whose writer is gone is published by whoever opens the dataset next.
@@ -30,6 +31,7 @@ from frostline.errors import BadRun
 from frostline.store import as_json, write_atomically
 from frostline.sweeping.kinds import KINDS, NUMBER, TEXT, WHOLE, Kind
 
+STATUSES = ("done", "failed", "lost")
 MARK, LOCK, ARRAYS = "_sweep.json", "_lock", "_arrays"
 FORMAT = "frostline-sweep-1"
 CHUNK = 200
@@ -95,7 +97,7 @@ class Dataset:
         """Of a run that is there."""
         key = bytes.fromhex(id)
         found = self._here.get(key) or self._there.get(key)
-        return None if found == "done" and self.arrays and not self._arrays_of(id).exists() else found
+        return None if found == "done" and self.arrays and not arrays_of(self.out, id).exists() else found
 
     def add(self, *rows: Row) -> None:
         """Finished runs: on disk when this returns, in the table soon."""
@@ -111,7 +113,7 @@ class Dataset:
 
     def keep_arrays(self, id: str, blob: bytes) -> None:
         """Before its row: a run in the table has its arrays."""
-        path = self._arrays_of(id)
+        path = arrays_of(self.out, id)
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, blob)
 
@@ -148,9 +150,6 @@ class Dataset:
             self._look()
         return gone
 
-    def _arrays_of(self, id: str) -> Path:
-        return self.out / ARRAYS / f"{id}.safetensors"
-
     def _adopt(self) -> int:
         """With the lock: publish journals whose writers are gone; how many writers are not."""
         alive = 0
@@ -170,13 +169,26 @@ class Dataset:
         """With the lock: rows that are not in the table yet become a part of it."""
         self._look()
         new = (_fitting(row, self.schema) for key, row in _rows(journal) if key not in self._there)
-        tables = []
+        tables: list[pa.Table] = []
         while some := list(itertools.islice(new, CHUNK)):
-            tables.append(pa.Table.from_pylist(some, schema=self.schema))
+            tables += self._tables(some)
         if tables:
             part = self.out / f"part-{time.time_ns():020d}-{secrets.token_hex(4)}.parquet"
             _write(pa.concat_tables(tables), part)
             self._look()
+
+    def _tables(self, rows: list[dict[str, Any]]) -> Iterator[pa.Table]:
+        """One table; if some row does not fit, one for each that does, and the others set aside: they would stand in
+        the way of all that come."""
+        try:
+            yield pa.Table.from_pylist(rows, schema=self.schema)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            if len(rows) == 1:
+                with open(self.out / f"_rejected-{secrets.token_hex(8)}.jsonl", "x", encoding="utf-8") as aside:
+                    json.dump(rows[0], aside)
+            else:
+                for row in rows:
+                    yield from self._tables([row])
 
     def _look(self) -> None:
         for part in parts(self.out):
@@ -192,6 +204,11 @@ class Dataset:
             yield
 
 
+def arrays_of(out: Path, id: str) -> Path:
+    """Where a run's arrays are, if there are some."""
+    return out / ARRAYS / f"{id}.safetensors"
+
+
 def parts(out: Path) -> list[Path]:
     return sorted(out.glob("part-*.parquet"))
 
@@ -205,7 +222,7 @@ def command_of(out: Path) -> Kind:
         return KINDS[told["command"]]
     except FileNotFoundError:
         raise BadRun(f"{out} holds no sweep: there is no {out / MARK}; run one with frostline sweep SPEC.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, BadRun):
             raise
         raise BadRun(f"{out / MARK} cannot be read: {type(error).__name__}.") from None
@@ -218,7 +235,10 @@ def read_table(out: str | Path, columns: list[str] | None = None, *, ids: Collec
     empty = schema_of(command_of(out)).empty_table()
     found = [empty if columns is None else empty.select(columns), *(_read(part, columns) for part in parts(out))]
     # Another version of frostline may have had other columns.
-    whole = pa.concat_tables(found, promote_options="permissive")
+    try:
+        whole = pa.concat_tables(found, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise BadRun(f"the parts of {out} do not fit together: {str(error).splitlines()[0][:200]}.") from None
     return whole if ids is None else whole.filter(_among(whole["id"], ids))
 
 
@@ -243,8 +263,8 @@ def _statuses(table: pa.Table) -> dict[bytes, str]:
 
 def _claim(out: Path, kind: Kind) -> None:
     """Make the folder ours, or refuse it."""
-    if out.exists() and not out.is_dir():
-        raise BadRun(f"{out} is a file; choose another out.")
+    if (out.exists() or out.is_symlink()) and not out.is_dir():
+        raise BadRun(f"{out} is a file, or a link that leads nowhere; choose another out.")
     if not (out / MARK).exists():
         # Another client may be doing the same just now.
         if out.is_dir() and any(not path.name.startswith("_") for path in out.iterdir()):
@@ -264,9 +284,9 @@ def _rows(journal: BinaryIO) -> Iterator[tuple[bytes, Row]]:
         try:
             row = json.loads(line)
             key = bytes.fromhex(row["id"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
-        if key not in seen:
+        if len(key) == 16 and row.get("status") in STATUSES and key not in seen:
             seen.add(key)
             yield key, row
 
@@ -281,10 +301,22 @@ def _write(table: pa.Table, path: Path) -> None:
     write_atomically(path, blob.getvalue())
 
 
+def _hex(ids: pa.ChunkedArray) -> bool:
+    return bool(compute.all(compute.match_substring_regex(ids, "^[0-9a-f]{32}$"), min_count=0).as_py())
+
+
 def _read(part: Path, columns: list[str] | None = None) -> pa.Table:
     try:
-        return parquet.read_table(part, columns=columns, partitioning=None)
-    except (OSError, pa.ArrowException) as error:
+        found = parquet.read_table(part, columns=columns, partitioning=None)
+        for name in ("id", "status"):
+            if name in (columns or ("id", "status")) and (
+                found.schema.field(name).type != TEXT
+                or found[name].null_count
+                or (name == "id" and not _hex(found[name]))
+            ):
+                raise pa.ArrowInvalid(f"its column {name} is not what a sweep writes")
+        return found
+    except (OSError, pa.ArrowException, KeyError) as error:
         raise BadRun(
             f"{part} cannot be read ({str(error).splitlines()[0][:120]}); put it back from a backup, or remove it and "
             "run the sweep again: only its runs are repeated."

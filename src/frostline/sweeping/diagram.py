@@ -24,11 +24,15 @@ from frostline.sweeping.dataset import read_table
 SHORT = {"n": "tokens", "d": "dimension", "t": "until", "β": "beta"}
 MOST_CELLS = 200
 """In one direction."""
-MOST_KINDS = 8
+MOST_KINDS = 7
 TICKS = 12
 LONGEST_NAME = 24
 MOST_WRITTEN, MOST_ACROSS = 150, 15
 """Cells whose numbers are written into them."""
+LARGEST = 1e300
+KNOWN = {"yes": 2, "holds": 2, "no": 3, "fails": 3, "unknown": 7, "undecided": 7}
+"""Green, red, grey."""
+FAILED = "#b3261e"
 DARK, LIGHT = "#101418", "#fcfdff"
 
 
@@ -56,20 +60,25 @@ class Diagram:
         else:
             self._numbers(ax, figure)
         for row, column in np.argwhere(self.failed > 0):
-            ax.plot(column, row, "x", color=plot.ORANGE, ms=5)
+            # In a corner, clear of the number; seen on any colour.
+            for colour, width in ((LIGHT, 3.0), (FAILED, 1.5)):
+                ax.plot(column + 0.36, row + 0.34, "x", color=colour, ms=5, mew=width)
         for axis, values, name in ((ax.xaxis, self.xs, self.x), (ax.yaxis, self.ys, self.y)):
-            shown = np.unique(np.linspace(0, len(values) - 1, min(len(values), TICKS)).round().astype(int))
+            shown = range(0, len(values), -(-len(values) // TICKS))
             names = [_name(values[k]) for k in shown]
-            axis.set_ticks(shown.tolist(), names)
+            axis.set_ticks(list(shown), names)
             if axis is ax.xaxis and max(map(len, names)) > 10:
-                ax.tick_params("x", labelrotation=30)
+                for label in ax.get_xticklabels():
+                    label.set(rotation=30, ha="right", rotation_mode="anchor")
             axis.set_label_text(name)
         return figure
 
     def _numbers(self, ax: Axes, figure: Figure) -> None:
         seen = self.values[np.isfinite(self.values)]
         if not len(seen):
-            raise BadParameter(f"no run of this sweep has a {self.color}; there is nothing to draw.")
+            raise BadParameter(f"no run that is done has a value of {self.color}; there is nothing to draw.")
+        if np.abs(seen).max() > LARGEST:
+            raise BadParameter(f"{self.color} goes up to {np.abs(seen).max():.3g}; that is too large to draw.")
         wide = seen.min() > 0 and seen.max() > 30 * seen.min()
         norm = matplotlib.colors.LogNorm() if wide else None
         image = ax.imshow(
@@ -88,37 +97,44 @@ class Diagram:
                     # Light on dark and dark on light, in colours that do not follow the page.
                     light = np.dot(image.to_rgba(value)[:3], (0.3, 0.6, 0.1)) > 0.5
                     told = f"{value:.2g}" if abs(value) < 100 else f"{value:.3g}"
+                    if self.seen[row, column] < self.runs[row, column]:
+                        told += f"\n{self.seen[row, column]} of {self.runs[row, column]}"
                     ax.text(column, row, told, ha="center", va="center", size=8, color=DARK if light else LIGHT)
 
     def _kinds(self, ax: Axes) -> None:
         found = sorted({value for value in self.values.ravel() if value is not None})
         if not found:
-            raise BadParameter(f"no run of this sweep has a {self.color}; there is nothing to draw.")
+            raise BadParameter(f"no run that is done has a value of {self.color}; there is nothing to draw.")
         if len(found) > MOST_KINDS:
             raise BadParameter(f"{self.color} has {len(found)} different texts; a picture can tell {MOST_KINDS} apart.")
-        colours = matplotlib.colormaps["tab10"]
+        colours = _colours(found)
         numbers = np.array([[np.nan if v is None else found.index(v) for v in row] for row in self.values], dtype=float)
         ax.imshow(
             np.ma.masked_invalid(numbers),
             origin="lower",
             aspect="auto",
-            cmap=matplotlib.colors.ListedColormap([colours(k) for k in range(len(found))]),
+            cmap=matplotlib.colors.ListedColormap(colours),
             vmin=-0.5,
             vmax=len(found) - 0.5,
             interpolation="none",
         )
         ax.set_title(self.color)
         ax.legend(
-            handles=[Patch(color=colours(k), label=text) for k, text in enumerate(found)],
+            handles=[Patch(color=colour, label=_name(text)) for colour, text in zip(colours, found, strict=True)],
             loc="center left",
             bbox_to_anchor=(1.01, 0.5),
             frameon=False,
         )
+        # Neighbours of one colour are still two cells.
+        ax.set_xticks(np.arange(1, len(self.xs)) - 0.5, minor=True)
+        ax.set_yticks(np.arange(1, len(self.ys)) - 0.5, minor=True)
+        ax.grid(True, which="minor", color=plot.FAINT, lw=0.6)
+        ax.tick_params(which="minor", length=0)
         self._empty(ax, np.isnan(numbers))
 
     def _empty(self, ax: Axes, empty: np.ndarray) -> None:
         for row, column in np.argwhere(empty):
-            there = self.runs[row, column] > 0
+            there = self.runs[row, column] + self.failed[row, column] > 0
             ax.add_patch(
                 matplotlib.patches.Rectangle(
                     (column - 0.5, row - 0.5),
@@ -149,7 +165,8 @@ class Diagram:
 
 def diagram(table: pa.Table, *, x: str, y: str, color: str) -> Diagram:
     """The phase diagram of a sweep's table."""
-    x, y, color = (_column(table, SHORT.get(name, name)) for name in (x, y, color))
+    own = table.column_names
+    x, y, color = (_column(table, name if name in own else SHORT.get(name, name)) for name in (x, y, color))
     if x == y:
         raise BadParameter(f"x and y are both {x}; take two different axes.")
     done = np.array(table["status"].to_pylist(), dtype=object) == "done"
@@ -187,8 +204,8 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
     title = f"{found.color} over {found.x} and {found.y}"
     reading = (
         f"Each cell is one value of {found.x} and one of {found.y}; cells are equally large, whatever the steps "
-        f"between values. Grey: no run there has a {found.color}. Hatched: no run there. "
-        "Crosses: some run there failed; its row says why."
+        f"between values. Grey: no run there has a value of {found.color}; a cell in which only some have says how "
+        "many. Hatched: no run there. Crosses: some run there failed; its row says why."
     )
     shown = {
         "name": "diagram",
@@ -237,16 +254,26 @@ def _column(table: pa.Table, name: str) -> str:
 def _sorted(values: Sequence[Any], name: str) -> tuple[Any, ...]:
     found = sorted({value for value in values if value is not None})
     if not found:
-        raise BadParameter(f"no run of this sweep has a {name}; there is nothing to draw.")
+        raise BadParameter(f"no run has a value of {name}; there is nothing to draw.")
     if len(found) > MOST_CELLS:
         raise BadParameter(f"{name} has {len(found)} different values; {MOST_CELLS} fit into a picture.")
     return tuple(found)
 
 
 def _name(value: Any) -> str:
-    """Short, for an axis: of paths the end tells them apart."""
-    told = f"{value:.3g}" if isinstance(value, float) else str(value)
+    """Short, for an axis or a legend: of paths the end tells them apart."""
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 100 or abs(value) >= 1e5 else f"{value:.0f}"
+    # Signs that a picture cannot show, and those that would be read as mathematics.
+    told = "".join(sign if sign.isprintable() else "·" for sign in str(value)).replace("$", r"\$")
     return told if len(told) <= LONGEST_NAME else "…" + told[-LONGEST_NAME:]
+
+
+def _colours(found: Sequence[str]) -> list[str]:
+    """The same for the same word in every diagram, where it is a word of verdicts; others by their place."""
+    table = matplotlib.colormaps["tab10"]
+    free = iter(k for k in range(10) if k not in KNOWN.values())
+    return [matplotlib.colors.to_hex(table(KNOWN[text] if text in KNOWN else next(free))) for text in found]
 
 
 def _told(value: Any) -> str:

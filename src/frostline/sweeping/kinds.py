@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
@@ -14,6 +15,7 @@ import pyarrow as pa
 import frostline
 from frostline import spec as specs
 from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+from frostline.auditing.texts import SAMPLE
 from frostline.errors import BadSpec
 from frostline.store import plain
 
@@ -77,10 +79,16 @@ def content(path: Path) -> bytes:
         if path.is_dir():
             parts = sorted(part for part in path.iterdir() if part.is_file())
             return b"".join(part.name.encode() + content(part) for part in parts)
+        if path.exists() and not path.is_file():
+            raise BadSpec(f"{str(path)!r}, which the spec names, is neither a file nor a folder.")
         known = path.stat()
         return _digest(path, known.st_mtime_ns, known.st_size, known.st_ino)
-    except OSError as error:
-        raise BadSpec(f"cannot read {str(path)!r}, which the spec names: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, BadSpec):
+            raise
+        raise BadSpec(
+            f"cannot read {str(path)[:200]!r}, which the spec names: {getattr(error, 'strerror', error)}."
+        ) from None
 
 
 @lru_cache(4096)
@@ -282,6 +290,10 @@ class _Score(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     light: bool = False
 
 
+HUB = ("model", "base", "tuned")
+"""Keys that may name a model on the hub."""
+
+
 def _parser(struct: type[msgspec.Struct]) -> Callable[[Table], Table]:
     def parse(table: Table) -> Table:
         try:
@@ -294,11 +306,13 @@ def _parser(struct: type[msgspec.Struct]) -> Callable[[Table], Table]:
 
 
 def _named(*keys: str) -> Callable[[Table], Iterator[Path]]:
-    """Files and folders that the keys name; an id on the model hub and the sample are names of themselves."""
+    """Files and folders that the keys name; the sample is none, nor is a model that is an id on the hub."""
 
     def files(table: Table) -> Iterator[Path]:
         for key in keys:
-            if table[key] is not None and Path(table[key]).exists():
+            if table[key] is None or (key == "text" and table[key] == SAMPLE):
+                continue
+            if key not in HUB or os.path.exists(table[key]):
                 yield Path(table[key])
 
     return files

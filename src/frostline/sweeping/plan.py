@@ -5,7 +5,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,12 +15,13 @@ import msgspec
 
 from frostline.errors import BadSpec
 from frostline.sweeping.conditions import condition
-from frostline.sweeping.kinds import KINDS, Kind, Table
+from frostline.sweeping.kinds import KINDS, WHOLE, Kind, Table
 
-LARGEST = 10_000_000
+LARGEST = 2_000_000
 """Combinations that can be walked through; of more, most axes are a mistake."""
 OUT = "runs"
-RANGE = re.compile(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*")
+RANGE = re.compile(r"\s*(-?\d{1,18})\s*\.\.\s*(-?\d{1,18})\s*")
+ALIASES = {"tokens.count": "tokens"}
 
 
 class Budget(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -83,16 +84,12 @@ class Plan:
 
     def count(self) -> int:
         """How many runs there are, conditions applied; a BadSpec if more than the budget."""
-        if self.combinations > LARGEST:
-            raise BadSpec(f"{self._axes_in_words()}; even walking through them is too much. {self._advice()}")
         found = sum(1 for _ in self._chosen()) if self.conditions else self.combinations
         if found > self.budget.runs:
-            raise BadSpec(
-                f"{self._axes_in_words()}{f', {found:,} of them chosen by where' if self.conditions else ''}; the "
-                f"budget is {self.budget.runs:,}. {self._advice()}"
-            )
+            chosen = f", {found:,} of them chosen by where" if self.conditions else ""
+            raise BadSpec(f"{_in_words(self.axes)}{chosen}; the budget is {self.budget.runs:,}. {_advice(self.axes)}")
         if not found:
-            raise BadSpec(f"{self._axes_in_words()}, and none of them meets where; loosen it.")
+            raise BadSpec(f"{_in_words(self.axes)}, and none of them meets where; loosen it.")
         return found
 
     def runs(self) -> Iterator[Run]:
@@ -117,16 +114,22 @@ class Plan:
             _put(table, name, value)
         return self.kind.parse(table)
 
-    def _axes_in_words(self) -> str:
-        parts = " × ".join(f"{len(values):,} of {','.join(names)}" for names, values in self.axes.items())
-        return f"{parts} = {self.combinations:,} combinations"
 
-    def _advice(self) -> str:
-        longest = max(self.axes, key=lambda names: len(self.axes[names]))
-        return (
-            f"Take fewer values of {','.join(longest)} (it has most), choose among them with where, split the sweep "
-            "(sweeps with the same out share results), or raise budget.runs."
-        )
+Lists = Mapping[tuple[str, ...], Sequence[Any]]
+
+
+def _in_words(axes: Lists) -> str:
+    parts = " × ".join(f"{len(values):,} of {','.join(names)}" for names, values in axes.items())
+    count = math.prod(len(values) for values in axes.values())
+    return f"{parts} = {count:,} combinations" if parts else "there are no axes, so there is one run"
+
+
+def _advice(axes: Lists) -> str:
+    longest = ",".join(max(axes.items(), key=lambda axis: len(axis[1]))[0])
+    return (
+        f"Take fewer values of {longest} (it has most), or split the sweep (sweeps with the same out share results); "
+        f"up to {LARGEST:,} combinations, where can choose among them and budget.runs allow more."
+    )
 
 
 def read(path: str | Path, *, out: str | None = None) -> Plan:
@@ -144,12 +147,19 @@ def read(path: str | Path, *, out: str | None = None) -> Plan:
 def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "the sweep") -> Plan:
     """A plan from a plain table."""
     for key in table:
-        if key not in SweepSpec.__struct_fields__:
-            raise BadSpec(f"{source} has the unknown key {key!r}; {_near(key, SweepSpec.__struct_fields__)}")
+        if not isinstance(key, str) or key not in SweepSpec.__struct_fields__:
+            raise BadSpec(f"{source} has the unknown key {key!r}; {_near(str(key), SweepSpec.__struct_fields__)}")
     try:
         asked = msgspec.convert(dict(table), SweepSpec)
-    except (msgspec.ValidationError, RecursionError) as error:
+        _check_numbers([asked.spec, asked.axes], source)
+        return _plan(asked, out, source)
+    except msgspec.ValidationError as error:
         raise BadSpec(f"{source}: {error}.") from None
+    except RecursionError:
+        raise BadSpec(f"{source} is nested too deeply.") from None
+
+
+def _plan(asked: SweepSpec, out: str | None, source: str) -> Plan:
     if asked.command not in KINDS:
         raise BadSpec(f"{source}: command = {asked.command!r}; {_near(asked.command, KINDS)}")
     if asked.budget.runs < 1 or (asked.budget.minutes is not None and not asked.budget.minutes > 0):
@@ -157,56 +167,91 @@ def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "th
     kind = KINDS[asked.command]
     if asked.arrays and not kind.arrays:
         raise BadSpec(f"{source}: {kind.name} has no arrays to keep; leave arrays out.")
-    axes = {}
-    for key, value in asked.axes.items():
-        names = tuple(name.strip() for name in key.split(","))
+    lists: dict[tuple[str, ...], Sequence[Any]] = {}
+    for key, value in _flat_axes(asked.axes, kind):
+        names = tuple(ALIASES.get(name.strip(), name.strip()) for name in key.split(","))
         for name in names:
             if name not in kind.keys:
                 raise BadSpec(f"{source}: the axis {name!r} is no key of {kind.name}; {_near(name, kind.keys)}")
-        axes[names] = _values(names, value, source)
-    flat = list(itertools.chain.from_iterable(axes))
+        if names in lists:
+            raise BadSpec(f"{source}: {','.join(names)} is on two axes.")
+        lists[names] = _listed(names, value, source, whole=kind.keys[names[0]] == WHOLE)
+    if math.prod(len(values) for values in lists.values()) > LARGEST:
+        raise BadSpec(f"{source}: {_in_words(lists)}; even walking through them is too much. {_advice(lists)}")
+    flat = list(itertools.chain.from_iterable(lists))
     twice = {name for name in flat if flat.count(name) > 1}
     if twice:
         raise BadSpec(f"{source}: {', '.join(sorted(twice))} is on two axes.")
-    base = copy.deepcopy(asked.spec)
     where = [asked.where] if isinstance(asked.where, str) else asked.where
+    folder = asked.out if out is None else out
+    if not folder or "\0" in folder:
+        raise BadSpec(f"{source}: out = {folder!r} is no folder.")
     plan = Plan(
         kind,
-        base,
-        axes,
+        copy.deepcopy(asked.spec),
+        {names: _values(names, values, source) for names, values in lists.items()},
         tuple(condition(one, flat) for one in where),
         asked.budget,
         asked.arrays,
-        Path(asked.out if out is None else out),
+        Path(folder),
     )
-    plan.count()
-    _check_each(plan, source)
+    try:
+        plan.count()
+        # What was written out is looked at one by one; of ranges and spreads the ends stand for all.
+        _check_each(plan, {names for names, value in lists.items() if isinstance(value, list)})
+    except BadSpec as error:
+        raise BadSpec(f"{source}: {error}") from None
     return plan
 
 
-def _values(names: tuple[str, ...], value: Any, source: str) -> tuple[tuple[Any, ...], ...]:
-    """What the names of an axis take: a tuple of as many values at a time."""
+def _check_numbers(value: Any, source: str) -> None:
+    """What neither JSON nor Parquet can hold would be told apart from nothing, or be lost."""
+    if isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            _check_numbers(one, source)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise BadSpec(f"{source}: {value} is no value for a run; numbers are finite.")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise BadSpec(f"{source}: {value:,} is too large; whole numbers have 64 bits.")
+
+
+def _flat_axes(axes: Mapping[str, Any], kind: Kind, above: str = "") -> Iterator[tuple[str, Any]]:
+    """``tokens.concentration = [1, 2]`` without quotes is a table in TOML."""
+    for key, value in axes.items():
+        name = above + key
+        inside = isinstance(value, dict) and not {"from", "to", "count"} <= set(value)
+        if inside and any(one.startswith(f"{name}.") for one in (*kind.keys, *ALIASES)):
+            yield from _flat_axes(value, kind, f"{name}.")
+        else:
+            yield name, value
+
+
+def _listed(names: tuple[str, ...], value: Any, source: str, *, whole: bool) -> Sequence[Any]:
+    """The values of an axis, one after the other, not yet made."""
     name = ",".join(names)
+    found: Sequence[Any]
     if isinstance(value, str):
         ends = RANGE.fullmatch(value)
         if ends is None:
-            raise BadSpec(f'{source}: the axis {name} is {value!r}; write a list, or a range like "0..9".')
-        first, last = int(ends[1]), int(ends[2])
-        if last - first >= LARGEST:
-            raise BadSpec(
-                f"{source}: the axis {name} = {value!r} has {last - first + 1:,} values; {LARGEST:,} is most."
-            )
-        found: list[Any] = list(range(first, last + 1))
+            raise BadSpec(f'{source}: the axis {name} is {value[:80]!r}; write a list, or a range like "0..9".')
+        found = range(int(ends[1]), int(ends[2]) + 1)
     elif isinstance(value, dict):
-        found = _spread(name, value, source)
+        found = tuple(_spread(name, value, source, whole=whole))
     elif isinstance(value, list):
         found = value
     else:
-        raise BadSpec(f'{source}: the axis {name} is {value!r}; write a list, for example [{value!r}], or "0..9".')
+        like = list(value) if isinstance(value, tuple) else [value]
+        raise BadSpec(f'{source}: the axis {name} is {value!r}; write a list, for example {like!r}, or "0..9".')
     if not found:
         raise BadSpec(f"{source}: the axis {name} is empty; give it values, or leave it out.")
+    return found
+
+
+def _values(names: tuple[str, ...], found: Sequence[Any], source: str) -> tuple[tuple[Any, ...], ...]:
+    """What the names of an axis take: a tuple of as many values at a time."""
     if len(names) == 1:
         return tuple((one,) for one in found)
+    name = ",".join(names)
     for one in found:
         if not isinstance(one, list) or len(one) != len(names):
             raise BadSpec(
@@ -215,31 +260,32 @@ def _values(names: tuple[str, ...], value: Any, source: str) -> tuple[tuple[Any,
     return tuple(tuple(one) for one in found)
 
 
-def _spread(name: str, value: dict[str, Any], source: str) -> list[float]:
+def _spread(name: str, value: dict[str, Any], source: str, *, whole: bool) -> list[float]:
     try:
         asked = msgspec.convert(value, Spread)
     except msgspec.ValidationError as error:
         raise BadSpec(f"{source}: the axis {name}: {error}; write {{from = 1, to = 1e4, count = 9}}.") from None
     if not 1 <= asked.count <= LARGEST or asked.scale not in ("linear", "log"):
-        raise BadSpec(f'{source}: the axis {name}: count is 1 or more, scale "linear" or "log".')
+        raise BadSpec(f'{source}: the axis {name}: count is 1 to {LARGEST:,}, scale "linear" or "log".')
     if asked.scale == "log" and not (asked.start > 0 and asked.to > 0):
         raise BadSpec(f"{source}: the axis {name} is logarithmic, and its ends must be above zero.")
     shares = [k / max(asked.count - 1, 1) for k in range(asked.count)]
     if asked.scale == "log":
-        # Rounded, so that decades are decades: 10, not 10.000000000000002.
-        return [float(f"{asked.start * (asked.to / asked.start) ** share:.12g}") for share in shares]
-    return [float(f"{asked.start + (asked.to - asked.start) * share:.12g}") for share in shares]
+        made = [asked.start * (asked.to / asked.start) ** share for share in shares]
+    else:
+        made = [asked.start * (1 - share) + asked.to * share for share in shares]
+    # Rounded, so that decades are decades: 10, not 10.000000000000002. Of whole numbers no two are the same.
+    found = list(dict.fromkeys(map(round, made))) if whole else [float(f"{one:.12g}") for one in made]
+    _check_numbers(found, f"{source}: the axis {name}")
+    return found
 
 
-def _check_each(plan: Plan, source: str) -> None:
+def _check_each(plan: Plan, written: Collection[tuple[str, ...]]) -> None:
     """Each value of each axis by itself, the others at their first: what cannot be read is said before any run."""
     first = {name: value for names, values in plan.axes.items() for name, value in zip(names, values[0], strict=True)}
     for names, values in plan.axes.items():
-        for value in values:
-            try:
-                plan._table(first | dict(zip(names, value, strict=True)))
-            except BadSpec as error:
-                raise BadSpec(f"{source}: {error}") from None
+        for value in values if names in written else (values[0], values[-1]):
+            plan._table(first | dict(zip(names, value, strict=True)))
     if not plan.axes:
         plan._table({})
 

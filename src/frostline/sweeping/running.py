@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from frostline.errors import BadCluster, BadParameter, BadRun
 from frostline.sweeping import plan as plans
-from frostline.sweeping.cluster import connected
-from frostline.sweeping.dataset import MARK, Dataset, command_of, read_table, statuses
+from frostline.sweeping.cluster import CONNECT_SECONDS, connected, quiet
+from frostline.sweeping.dataset import MARK, Dataset, arrays_of, command_of, read_table, statuses
 from frostline.sweeping.kinds import code_version
 from frostline.sweeping.plan import Plan, Run
 from frostline.sweeping.work import lost, work
@@ -32,6 +32,8 @@ AHEAD = 2
 PATIENCE = 120.0
 """Seconds that a scheduler which went away has to come back."""
 LOOK_EVERY = 10.0
+RESULT_SECONDS = 120.0
+"""That a result which is ready may take to come."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,7 @@ class Progress:
 def sweep(
     spec: "str | Path | Mapping[str, Any] | Plan",
     *,
+    out: "str | Path | None" = None,
     cluster: "str | Client | None" = None,
     workers: int | None = None,
     threads: int = 1,
@@ -98,13 +101,14 @@ def sweep(
 ) -> Sweep:
     """Run the runs of a sweep that are not in its dataset yet: on processes of this machine, or on a Dask cluster.
 
-    ``spec``: a TOML file, or its table. ``cluster``: the address of a scheduler, or a client of one. ``workers``:
-    processes (one per core). ``threads``: of each run. ``again``: also those that failed before. Scripts that call this
-    need the usual ``if __name__ == "__main__":``.
+    ``spec``: a TOML file, or its table. ``out``: another folder than the file's. ``cluster``: the address of a
+    scheduler, or a client of one. ``workers``: processes (one per core). ``threads``: of each run. ``again``: also
+    those that failed before. Scripts that call this need the usual ``if __name__ == "__main__":``.
     """
-    plan = spec if isinstance(spec, Plan) else plans.parse(spec) if isinstance(spec, Mapping) else plans.read(spec)
-    if threads < 1 or (workers is not None and workers < 1):
-        raise BadParameter(f"{workers} workers with {threads} threads each: there must be one at least.")
+    plan = _planned(spec, out)
+    for name, count in (("workers", 1 if workers is None else workers), ("threads", threads)):
+        if not isinstance(count, int) or count < 1:
+            raise BadParameter(f"{name} is {count!r}; there must be one at least.")
     began = time.monotonic()
     with Dataset(plan.out, plan.kind, arrays=plan.arrays) as data:
         if again:
@@ -132,6 +136,17 @@ def sweep(
     )
 
 
+def _planned(spec: "str | Path | Mapping[str, Any] | Plan", out: "str | Path | None") -> Plan:
+    folder = None if out is None else str(out)
+    if isinstance(spec, Plan):
+        return spec if folder is None else replace(spec, out=Path(folder))
+    if isinstance(spec, Mapping):
+        return plans.parse(spec, out=folder)
+    if isinstance(spec, str | Path):
+        return plans.read(spec, out=folder)
+    raise BadParameter(f"the sweep is {type(spec).__name__}; give a TOML file, or its table.")
+
+
 def standing(plan: Plan) -> Progress:
     """How far a sweep is, by what is on disk; nothing is run or written."""
     if not (plan.out / MARK).exists():
@@ -139,7 +154,12 @@ def standing(plan: Plan) -> Progress:
     if command_of(plan.out) is not plan.kind:
         raise BadRun(f"{plan.out} holds runs of {command_of(plan.out).name}, and these are of {plan.kind.name}.")
     there = statuses(plan.out)
-    return _standing(plan, lambda id: there.get(bytes.fromhex(id)))
+
+    def status(id: str) -> str | None:
+        found = there.get(bytes.fromhex(id))
+        return None if found == "done" and plan.arrays and not arrays_of(plan.out, id).exists() else found
+
+    return _standing(plan, status)
 
 
 def _standing(plan: Plan, status: Callable[[str], str | None]) -> Progress:
@@ -176,6 +196,11 @@ class _Driver:
 
     def go(self, cluster: "str | Client | None", workers: int | None) -> str:
         """Until nothing is left, or the budget is; why it stopped early, in a sentence."""
+        # A client that has lost its scheduler goes on talking after it is closed.
+        with quiet():
+            return self._go(cluster, workers)
+
+    def _go(self, cluster: "str | Client | None", workers: int | None) -> str:
         lost_at: float | None = None
         while True:
             try:
@@ -215,7 +240,7 @@ class _Driver:
         arrived: queue.SimpleQueue[Future] = queue.SimpleQueue()
         looked = -LOOK_EVERY
         while True:
-            if time.monotonic() - looked > LOOK_EVERY:
+            if time.monotonic() - looked > (1.0 if self.progress.said else LOOK_EVERY):
                 looked = time.monotonic()
                 # Also where there is no worker yet: clusters that grow by themselves grow when something waits.
                 self.wanted = AHEAD * max(1, self._threads_of(client))
@@ -260,6 +285,9 @@ class _Driver:
             key=f"frostline-{secrets.token_hex(8)}",
             pure=False,
         )
+        if not self.progress.fresh:
+            # The time left is reckoned from here: starting processes is not part of any run.
+            self.progress.began = time.monotonic()
         self.flying[future.key] = (future, batch)
         future.add_done_callback(arrived.put)
 
@@ -270,7 +298,7 @@ class _Driver:
         batch = known[1]
         if future.status == "finished":
             try:
-                rows = future.result()
+                rows = future.result(timeout=RESULT_SECONDS)
             except (OSError, TimeoutError, CancelledError):
                 self.flying[future.key] = known
                 raise _SchedulerLost from None
@@ -324,8 +352,9 @@ class _Driver:
 
     def _threads_of(self, client: "Client") -> int:
         try:
-            found = sum(client.nthreads().values())
-        except (OSError, TimeoutError, ValueError):
+            # A scheduler may be there and say nothing.
+            found = sum(client.nthreads(callback_timeout=CONNECT_SECONDS).values())
+        except (OSError, TimeoutError, ValueError, CancelledError):
             raise _SchedulerLost from None
         self._say("" if found else "the cluster has no workers; waiting for some")
         return found
