@@ -8,6 +8,9 @@ import numpy as np, torch, frostline as fl
 from frostline.errors import FrostlineError
 I = [[1.0, 0.0], [0.0, 1.0]]
 head = fl.Attention.from_matrices(I, I, 1.0)
+run = {"tokens": 5, "dimension": 2, "beta": 1.0, "B": I}
+import tempfile
+nowhere = tempfile.mkdtemp() + "/runs"
 calls = {
     "beta as text": lambda: fl.Attention.from_matrices(I, I, "cold"),
     "beta as None": lambda: fl.Attention.from_matrices(I, I, None),
@@ -38,6 +41,10 @@ calls = {
     "distance of a path": lambda: fl.plot.distance(fl.zero_temperature(head, I, times=[1.0])),
     "axes for a figure": lambda: fl.plot.save("axes", "stem"),
     "path as number": lambda: fl.load_run(3),
+    "a number for a sweep": lambda: fl.sweep(5),
+    "half a worker": lambda: fl.sweep({"command": "theory", "spec": {}}, workers=1.5),
+    "threads as text": lambda: fl.sweep({"command": "theory", "spec": run}, threads="2"),
+    "cluster as a number": lambda: fl.sweep({"command": "theory", "spec": run, "out": nowhere}, cluster=7),
     "huge beta": lambda: fl.Attention.from_matrices(I, I, 10**400),
     "huge until": lambda: fl.simulate(head, I, until=10**400),
     "huge entry": lambda: fl.Attention.from_matrices([[10**400, 0], [0, 1]], I, 1.0),

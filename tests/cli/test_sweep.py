@@ -85,6 +85,11 @@ def test_plot(here, asked):
         (("--plot", "x=beta", "y=n", "color=kappa", "--out", "none"), "No such file"),
         (("sweep.toml", "--export", "csv", "--out", "none"), "holds no sweep"),
         (("none", "--status"), "No such file"),
+        (("runs",), "add --status, --plot or --export"),
+        (("sweep.toml", "--export", "/dev/null"), "give a file.csv"),
+        (("sweep.toml", "--export", "."), "give a file.csv"),
+        (("sweep.toml", "--export", ""), "give a file.csv"),
+        (("sweep.toml", "--export", "nowhere/x.csv"), "a folder that is there"),
         (("sweep.toml", "--cluster", "tcp://127.0.0.1:9", "--workers", "1", "--out", "other"), "not both"),
     ],
 )

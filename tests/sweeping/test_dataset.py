@@ -160,6 +160,59 @@ def test_what_is_on_disk_can_be_looked_at_while_others_write(tmp_path):
         assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps({"id": f"{2:032x}", "status": 3}),
+        json.dumps({"id": f"{2:032x}", "status": "done", "beta": "x"}),
+        json.dumps({"id": f"{2:032x}", "status": "done", "seed": 10**30}),
+        json.dumps({"id": f"{2:032x}", "status": "failed", "error": "\ud800"}),
+        json.dumps({"id": "abcd", "status": "done"}),
+        json.dumps({"id": "abcd"}),
+        "[" * 100_000,
+        "[1, 2]",
+    ],
+    ids=["status", "text", "huge", "surrogate", "id", "no status", "deep", "list"],
+)
+def test_a_row_that_fits_into_no_table_stands_in_nobodys_way(tmp_path, line):
+    out = tmp_path / "runs"
+    with Dataset(out, KIND) as data:
+        data.add(row(1))
+    (out / "_journal-0.jsonl").write_text(f"{line}\n{json.dumps(row(3))}\n")
+    assert {int.from_bytes(key) for key in dataset.statuses(out)} >= {1, 3}
+    with Dataset(out, KIND) as data:
+        data.add(row(4))
+    assert ids(out) == [1, 3, 4] and not list(out.glob("_journal*"))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"id": [7], "status": ["done"]},
+        {"id": [None], "status": ["done"]},
+        {"id": ["xyz"], "status": ["done"]},
+        {"id": [f"{7:032x}"], "status": pa.array([None], pa.string())},
+        {"status": ["done"]},
+    ],
+)
+def test_a_part_that_no_sweep_wrote_is_named(tmp_path, table):
+    with Dataset(tmp_path / "runs", KIND):
+        pass
+    parquet.write_table(pa.table(table), tmp_path / "runs" / "part-0.parquet")
+    for look in (read_table, dataset.statuses, lambda out: Dataset(out, KIND)):
+        with pytest.raises(BadRun, match=r"part-0\.parquet cannot be read"):
+            look(tmp_path / "runs")
+
+
+def test_parts_that_do_not_fit_together_are_said(tmp_path):
+    with Dataset(tmp_path / "runs", KIND) as data:
+        data.add(row(1))
+    other = pa.table({"id": [f"{7:032x}"], "status": ["done"], "beta": [[1]]})
+    parquet.write_table(other, tmp_path / "runs" / "part-0.parquet")
+    with pytest.raises(BadRun, match="do not fit together"):
+        read_table(tmp_path / "runs")
+
+
 def test_rows_of_some_runs(tmp_path):
     with Dataset(tmp_path / "runs", KIND) as data:
         data.add(*map(row, range(5)))

@@ -66,6 +66,22 @@ def test_what_cannot_be_drawn_is_said(asked, said):
         diagram(given, **asked).draw()
 
 
+def test_texts_that_look_like_mathematics_are_drawn(tmp_path):
+    given = table(x=["a$x_{$b", "\x07bell", "path/" * 30], y=[1, 2, 3], v=["$", "<script>", "^"])
+    diagram(given, x="x", y="y", color="v").draw().savefig(tmp_path / "found.svg")
+    assert "<script>" not in (tmp_path / "found.svg").read_text()
+
+
+def test_numbers_that_are_too_large_are_said():
+    with pytest.raises(BadParameter, match="too large to draw"):
+        diagram(table(x=[1, 2], y=[1, 1], v=[-1.7e308, 1.7e308]), x="x", y="y", color="v").draw()
+
+
+def test_a_column_of_that_name_comes_before_a_short_name():
+    given = table(t=[1.0, 2.0], until=[5.0, 6.0], y=[1, 1], v=[1.0, 2.0])
+    assert diagram(given, x="t", y="y", color="v").xs == (1.0, 2.0)
+
+
 def drawn(folder):
     """A page of thirty runs, one of which failed."""
     out = folder / "runs"

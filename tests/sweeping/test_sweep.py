@@ -1,7 +1,11 @@
 """Sweeps on processes of this machine: each run once, failures kept, interrupted and gone on with."""
 
+import contextlib
 import json
+import os
 import resource
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,7 +13,7 @@ import time
 import pytest
 
 import frostline as fl
-from frostline.errors import BadCluster, BadParameter
+from frostline.errors import BadCluster, BadParameter, BadSpec
 from frostline.recording import record
 from frostline.sweeping import plan as plans
 from frostline.sweeping import work as working
@@ -229,6 +233,43 @@ def test_unreachable_scheduler(tmp_path, monkeypatch):
         sweep(table(tmp_path / "runs", {"beta": [1]}), cluster="tcp://127.0.0.1:9", workers=2)
 
 
+def test_a_port_where_nobody_answers(tmp_path, monkeypatch):
+    """It takes connections, and that is all: a client of Dask's own would wait for minutes."""
+    monkeypatch.setattr("frostline.sweeping.cluster.CONNECT_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as deaf, pytest.raises(BadCluster, match="within 1 s"):
+        sweep(table(tmp_path / "runs", {"beta": [1]}), cluster=f"tcp://127.0.0.1:{deaf.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"threads": -1}], ids=str)
+def test_arguments_that_make_no_sense(tmp_path, options):
+    with pytest.raises(BadParameter, match="there must be one at least"):
+        sweep(table(tmp_path / "runs", {"beta": [1]}), **options)
+
+
+def test_files_that_are_not_there_are_said_before_any_run(tmp_path):
+    spec = {"baseline": str(tmp_path / "none.frost"), "model": "some/model"}
+    with pytest.raises(BadSpec, match=r"cannot read .*none\.frost"):
+        sweep(table(tmp_path / "runs", {"text": ["sample"]}, "score", spec), workers=1)
+    spec["baseline"] = "/dev/zero"
+    with pytest.raises(BadSpec, match="neither a file nor a folder"):
+        sweep(table(tmp_path / "runs", {"text": ["sample"]}, "score", spec), workers=1)
+
+
+def test_how_far_it_is_with_arrays(tmp_path):
+    asked = table(tmp_path / "runs", {"beta": [1.0, 2.0]})
+    sweep(asked, workers=1)
+    assert standing(plans.parse(asked)).left == 0 and standing(plans.parse(asked | {"arrays": True})).left == 2
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    asked = table(tmp_path / "runs", {"beta": [1.0]})
+    script.write_text(f"import frostline as fl\nfl.sweep({asked!r}, workers=1)\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and 'if __name__ == "__main__":' in done.stderr.splitlines()[-1], done.stderr
+
+
 def test_another_version_on_a_worker_is_named():
     with pytest.raises(BadCluster, match=r"has frostline .*, and this client has 0\.0\+other"):
         working.work("theory", "0.0+other", [], arrays=False, threads=1, folder=".")
@@ -270,25 +311,41 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("how", ["Ctrl-C", "Ctrl-C twice", "kill -9"])
 def test_interrupted_and_called_again(tmp_path, how):
+    """A terminal sends Ctrl-C to the workers as well; nobody but the client may speak."""
     out = tmp_path / "runs"
     (tmp_path / "sweep.toml").write_text(LONG.format(out=out))
-    command = [sys.executable, "-m", "frostline", "sweep", str(tmp_path / "sweep.toml"), "--quiet", "--workers", "1"]
-    client = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "frostline", "sweep", str(tmp_path / "sweep.toml"), "--workers", "1"]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    client = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **quiet)
     wait_for(lambda: any(path.stat().st_size for path in out.glob("_journal*")) or parts(out))
-    import signal
-
-    client.send_signal(getattr(signal, how))
-    _, said = client.communicate(timeout=60)
-    if how == "SIGINT":
-        assert client.returncode == 130 and "Traceback" not in said, said
-        assert len(rows(out)) > 0 and not list(out.glob("_journal*"))
+    if how == "kill -9":
+        client.kill()
     else:
-        time.sleep(1)
+        for _ in how.split():
+            os.killpg(client.pid, signal.SIGINT)
+            time.sleep(0.3)
+    _, said = client.communicate(timeout=60)
+    if how != "kill -9":
+        assert client.returncode == 130 and len(said.splitlines()) == 1, said
+        assert len(rows(out)) > 0 and not list(out.glob("_journal*"))
+    wait_for(lambda: not members(client.pid), what="processes are left over")
     kept = rows(out)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = rows(out)
     assert len(found) == len({row["id"] for row in found}) == 24
     assert all(row in found for row in kept)
+
+
+def members(group):
+    """Processes of a group that are alive."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found

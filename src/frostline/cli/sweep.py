@@ -146,10 +146,11 @@ def _look(
             if facts["failed"]:
                 _say_errors(read_table(out, ids=ids))
     if export is not None:
+        table = read_table(out, ids=ids)
         path = out / "_table.csv" if export == "csv" else Path(export)
         if path.suffix != ".csv" or not path.parent.is_dir():
             raise BadParameter(f"--export {export!r}: give a file.csv in a folder that is there, or csv.")
-        _export(read_table(out, ids=ids), path)
+        _export(table, path)
         facts["export"] = str(path)
         if not json:
             options.say(f"Written: {path}", hang=0)

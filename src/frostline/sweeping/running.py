@@ -367,7 +367,7 @@ class _Driver:
 def batch_size(seconds: float, workers: int) -> int:
     """How many runs of so many seconds are handed out together."""
     together = max(BATCH_SECONDS, workers / BATCHES_A_SECOND)
-    return max(1, min(BATCH_RUNS, int(together / max(seconds, 1e-4))))
+    return max(1, min(BATCH_RUNS, round(together / max(seconds, 1e-4))))
 
 
 def _spread(number: int) -> float:
