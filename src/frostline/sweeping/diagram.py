@@ -30,8 +30,8 @@ LONGEST_NAME = 24
 MOST_WRITTEN, MOST_ACROSS = 150, 15
 """Cells whose numbers are written into them."""
 LARGEST = 1e300
-KNOWN = {"yes": 2, "holds": 2, "no": 3, "fails": 3, "unknown": 7, "undecided": 7}
-"""Green, red, grey."""
+KNOWN = {"yes": 2, "holds": 2, "no": 3, "fails": 3, "unknown": 1, "undecided": 1}
+"""Green, red, orange."""
 FAILED = "#b3261e"
 DARK, LIGHT = "#101418", "#fcfdff"
 
@@ -204,7 +204,7 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
     title = f"{found.color} over {found.x} and {found.y}"
     reading = (
         f"Each cell is one value of {found.x} and one of {found.y}; cells are equally large, whatever the steps "
-        f"between values. Grey: no run there has a value of {found.color}; a cell in which only some have says how "
+        f"between values. Pale grey: no run there has a value of {found.color}; a cell in which only some have says how "
         "many. Hatched: no run there. Crosses: some run there failed; its row says why."
     )
     shown = {
