@@ -204,8 +204,8 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
     title = f"{found.color} over {found.x} and {found.y}"
     reading = (
         f"Each cell is one value of {found.x} and one of {found.y}; cells are equally large, whatever the steps "
-        f"between values. Pale grey: no run there has a value of {found.color}; a cell in which only some have says how "
-        "many. Hatched: no run there. Crosses: some run there failed; its row says why."
+        f"between values. Pale grey: no run there has a value of {found.color}; a cell in which only some have says "
+        "how many. Hatched: no run there. Crosses: some run there failed; its row says why."
     )
     shown = {
         "name": "diagram",
