@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from frostline.errors import BadCluster
 from frostline.sweeping.dataset import parts, read_table
 from frostline.sweeping.running import sweep
 from tests.sweeping.machines import ROOT, free_port, kill_children, scheduler, started, wait_for, worker
@@ -138,3 +139,19 @@ def test_the_manifest_for_kubernetes_works_as_written_on_the_loopback(tmp_path):
         done = subprocess.run([sys.executable, "-m", *asking], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     all_there_once(tmp_path / "runs")
+
+
+def test_a_scheduler_that_is_gone_for_good_is_said_and_what_is_done_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("frostline.sweeping.running.PATIENCE", 3.0)
+    port = free_port()
+    (tmp_path / "sweep.toml").write_text(LONG.format(out=tmp_path / "runs"))
+    with scheduler(port) as one, worker(port):
+
+        def killing(progress):
+            if progress.fresh:
+                os.killpg(one.pid, signal.SIGKILL)
+
+        with pytest.raises(BadCluster, match="went away and did not come back within 3 s") as told:
+            sweep(tmp_path / "sweep.toml", cluster=f"tcp://127.0.0.1:{port}", report=killing)
+    kept = len(rows(tmp_path / "runs"))
+    assert 0 < kept < 24 and f"{kept} of 24 runs are kept" in str(told.value)
