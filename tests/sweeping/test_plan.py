@@ -11,7 +11,8 @@ from frostline.errors import BadSpec
 from frostline.sweeping import plan as plans
 from frostline.sweeping.columns import MEANINGS
 from frostline.sweeping.conditions import condition
-from frostline.sweeping.kinds import AUDIT_METRICS, KINDS
+from frostline.sweeping.kinds import KINDS
+from frostline.sweeping.kinds.models import AUDIT_METRICS
 
 BASE = {"tokens": 20, "dimension": 2, "B": [1.0, 0.5], "beta": 10.0, "until": 1.0}
 

@@ -29,7 +29,8 @@ from pyarrow import compute, parquet
 
 from frostline.errors import BadRun
 from frostline.store import as_json, write_atomically
-from frostline.sweeping.kinds import KINDS, NUMBER, TEXT, WHOLE, Kind
+from frostline.sweeping.kinds import KINDS
+from frostline.sweeping.kinds.base import NUMBER, TEXT, WHOLE, Kind
 
 STATUSES = ("done", "failed", "lost")
 MARK, LOCK, ARRAYS = "_sweep.json", "_lock", "_arrays"

@@ -15,7 +15,8 @@ import msgspec
 
 from frostline.errors import BadSpec
 from frostline.sweeping.conditions import condition
-from frostline.sweeping.kinds import KINDS, WHOLE, Kind, Table
+from frostline.sweeping.kinds import KINDS
+from frostline.sweeping.kinds.base import WHOLE, Kind, Table
 
 LARGEST = 2_000_000
 """Combinations that can be walked through; of more, most axes are a mistake."""

@@ -17,7 +17,7 @@ from frostline.errors import BadCluster, BadParameter, BadRun
 from frostline.sweeping import plan as plans
 from frostline.sweeping.cluster import CONNECT_SECONDS, connected, quiet
 from frostline.sweeping.dataset import MARK, Dataset, arrays_of, command_of, read_table, statuses
-from frostline.sweeping.kinds import code_version
+from frostline.sweeping.kinds.base import code_version
 from frostline.sweeping.plan import Plan, Run
 from frostline.sweeping.work import lost, work
 

@@ -24,7 +24,7 @@ from frostline.encoders.capture import Batch, Model, Tokenized, batches, open_mo
 from frostline.encoders.folding import FoldedLayer, Norm, folded, norm_before
 from frostline.encoders.loading import Encoder, load
 from frostline.errors import BadCluster, BadParameter
-from frostline.sweeping.kinds import code_version, content
+from frostline.sweeping.kinds.base import code_version, content
 from frostline.sweeping.work import check_code
 
 if TYPE_CHECKING:

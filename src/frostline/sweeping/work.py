@@ -16,7 +16,8 @@ import torch
 
 from frostline.errors import BadCluster, FrostlineError
 from frostline.store import plain
-from frostline.sweeping.kinds import KINDS, Table, code_version
+from frostline.sweeping.kinds import KINDS
+from frostline.sweeping.kinds.base import Table, code_version
 
 LONGEST_ERROR = 2000
 _one_at_a_time = threading.Lock()

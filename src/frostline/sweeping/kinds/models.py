@@ -1,0 +1,225 @@
+"""Claims and models: reproduce, audit, diff, score."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+from frostline.auditing.texts import SAMPLE
+from frostline.errors import BadSpec
+from frostline.store import plain
+from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Found, Kind, Table
+
+
+class _Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    claim: str
+    size: str = "quick"
+    seed: int = 0
+
+
+class _Audit(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    model: str
+    text: str | None = None
+    texts: int | None = None
+    perturbations: bool = True
+    seed: int = 0
+
+
+class _Diff(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    base: str
+    tuned: str
+    text: str | None = None
+    texts: int | None = None
+    seed: int = 0
+
+
+class _Score(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    baseline: str
+    model: str
+    text: str
+    alpha: float = 0.01
+    false_alarm_every: float = 1000.0
+    light: bool = False
+
+
+HUB = ("model", "base", "tuned")
+"""Keys that may name a model on the hub."""
+
+
+def _parser(struct: type[msgspec.Struct]) -> Callable[[Table], Table]:
+    def parse(table: Table) -> Table:
+        try:
+            found: Table = msgspec.to_builtins(msgspec.convert(table, struct))
+        except msgspec.ValidationError as error:
+            raise BadSpec(f"{error}; there are: {', '.join(struct.__struct_fields__)}.") from None
+        return found
+
+    return parse
+
+
+def _named(*keys: str) -> Callable[[Table], Iterator[Path]]:
+    """Files and folders that the keys name; the sample is none, nor is a model that is an id on the hub."""
+
+    def files(table: Table) -> Iterator[Path]:
+        for key in keys:
+            if table[key] is None or (key == "text" and table[key] == SAMPLE):
+                continue
+            if key not in HUB or os.path.exists(table[key]):
+                yield Path(table[key])
+
+    return files
+
+
+def _reproduce_parse(table: Table) -> Table:
+    from frostline.experiments.catalogue import CLAIMS
+
+    found = _parser(_Claim)(table)
+    if found["claim"] not in CLAIMS:
+        raise BadSpec(f"there is no claim {found['claim']!r}; there are: {', '.join(CLAIMS)}.")
+    sizes = CLAIMS[found["claim"]].sizes
+    if found["size"] not in sizes:
+        raise BadSpec(f"size = {found['size']!r}; there are: {', '.join(sizes)}.")
+    return found
+
+
+def _reproduce(table: Table) -> Found:
+    from frostline.experiments.catalogue import CLAIMS
+
+    claim = CLAIMS[table["claim"]]
+    evidence = claim.measure(claim.sizes[table["size"]], table["seed"], lambda what: None)
+    judged = claim.judge(evidence)
+    return {
+        "verdict": judged.verdict,
+        "why": judged.why,
+        "checks": json.dumps(plain([asdict(check) for check in judged.checks])),
+        "numbers": json.dumps(plain(dict(evidence.numbers))),
+    }, {}
+
+
+AUDIT_METRICS = (*WEIGHT_METRICS, *TEXT_METRICS, *CHANGE_METRICS)
+
+
+def _texts(table: Table) -> list[str] | None:
+    from frostline.auditing.texts import read_texts, some
+
+    return None if table["text"] is None else some(read_texts(table["text"]), table["texts"])
+
+
+def _audit(table: Table) -> Found:
+    from frostline.auditing.audit import audit
+
+    found = audit(
+        table["model"],
+        _texts(table),
+        perturbations=table["perturbations"],
+        seed=table["seed"],
+        source=table["text"] or "texts",
+    )
+    facts = found.facts()
+    return {
+        **{name: found.metrics.get(name) for name in AUDIT_METRICS},
+        "sentence": found.sentence,
+        "sha256": found.provenance["sha256"],
+        "heads": json.dumps(facts["heads"]),
+        "clouds": json.dumps(facts["clouds"]),
+    }, {}
+
+
+def _diff(table: Table) -> Found:
+    from frostline.auditing.comparing import diff
+
+    found = diff(table["base"], table["tuned"], texts=_texts(table), seed=table["seed"])
+    rows = found.layers.to_pylist()
+    return {
+        "changed": found.changed,
+        "layers_changed": sum(row["verdict"] == "changed" for row in rows),
+        "largest_change": max(max(row[part] for part in ("query", "key", "value", "output")) for row in rows),
+        "turned_degrees": max(found.heads["angle_A"].to_pylist()),
+        "sentence": found.sentence,
+        "layers": json.dumps(plain(rows)),
+    }, {}
+
+
+def _score(table: Table) -> Found:
+    from frostline.auditing.texts import read_texts
+    from frostline.monitoring.calibration import Alarm
+    from frostline.monitoring.frost import load_baseline
+
+    found = load_baseline(table["baseline"]).score(
+        table["model"], texts=read_texts(table["text"]), level="light" if table["light"] else "full"
+    )
+    levels, rang = Alarm.once_in(table["false_alarm_every"]).after(0.0, found.p_values)
+    strange = int((found.p_values <= table["alpha"]).sum())
+    return {
+        "texts": len(found.p_values),
+        "strange": strange,
+        "strange_share": strange / len(found.p_values),
+        "least_p": float(found.p_values.min()),
+        "alarm_at": int(rang[0]) if rang else None,
+        "level": float(levels[-1]),
+        "p_values": found.p_values.tolist(),
+    }, {}
+
+
+def _keys(struct: type[msgspec.Struct]) -> dict[str, pa.DataType]:
+    kinds = {int: WHOLE, float: NUMBER, bool: YES}
+    return {
+        field.name: kinds.get(field.type, WHOLE if field.name == "texts" else TEXT)
+        for field in msgspec.structs.fields(struct)
+    }
+
+
+MODELS = (
+    Kind(
+        "reproduce",
+        _keys(_Claim),
+        {"verdict": TEXT, "why": TEXT, "checks": TEXT, "numbers": TEXT},
+        _reproduce_parse,
+        _named(),
+        _reproduce,
+    ),
+    Kind(
+        "audit",
+        _keys(_Audit),
+        dict.fromkeys(AUDIT_METRICS, NUMBER) | {"sentence": TEXT, "sha256": TEXT, "heads": TEXT, "clouds": TEXT},
+        _parser(_Audit),
+        _named("model", "text"),
+        _audit,
+    ),
+    Kind(
+        "diff",
+        _keys(_Diff),
+        {
+            "changed": YES,
+            "layers_changed": WHOLE,
+            "largest_change": NUMBER,
+            "turned_degrees": NUMBER,
+            "sentence": TEXT,
+            "layers": TEXT,
+        },
+        _parser(_Diff),
+        _named("base", "tuned", "text"),
+        _diff,
+    ),
+    Kind(
+        "score",
+        _keys(_Score),
+        {
+            "texts": WHOLE,
+            "strange": WHOLE,
+            "strange_share": NUMBER,
+            "least_p": NUMBER,
+            "alarm_at": WHOLE,
+            "level": NUMBER,
+            "p_values": NUMBERS,
+        },
+        _parser(_Score),
+        _named("baseline", "model", "text"),
+        _score,
+    ),
+)
