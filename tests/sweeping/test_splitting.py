@@ -37,6 +37,7 @@ def test_the_tree_agrees_to_its_tolerance(client):
     assert np.abs(split - fl.mean_map(head, x, engine="dense")).max() < 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("live", [False, True], ids=["folder", "live model"])
 def test_an_audit_is_split(client, tmp_path, live):
     folder = tiny.save(tiny.model("BERT"), tmp_path / "model")

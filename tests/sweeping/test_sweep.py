@@ -290,6 +290,7 @@ seed = "0..23"
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path):
     """A limit on file size stands in for a full disk: the journal cannot grow any more."""
     out = tmp_path / "runs"
