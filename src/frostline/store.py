@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+import frostline
 from frostline import __version__
 from frostline import spec as specs
 from frostline.attention import Attention, Layer, as_layers
@@ -288,6 +289,19 @@ def recover(out: Path) -> None:
     old = _old(out)
     if (old / PROVENANCE).exists() and not out.exists():
         os.rename(old, out)
+
+
+def source_digest(counts: Callable[[tuple[str, ...]], bool]) -> str:
+    """Of the files of frostline's source that count, told by the parts of their paths: what is computed by other code
+    has another."""
+    root = Path(frostline.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        own = path.relative_to(root)
+        if counts(own.parts):
+            digest.update(str(own).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

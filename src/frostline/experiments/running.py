@@ -30,9 +30,9 @@ from frostline.errors import BadParameter
 from frostline.experiments.catalogue import CLAIMS
 from frostline.experiments.claim import Claim, Evidence, Frames, Judgement
 from frostline.report.page import write_page
-from frostline.store import plain, write_atomically
+from frostline.store import plain, source_digest, write_atomically
 
-LATER_ROOMS = ("cli", "encoders", "auditing", "monitoring")
+LATER_ROOMS = ("cli", "encoders", "auditing", "monitoring", "web", "serving", "exploring", "sweeping", "doctor.py")
 SHOWN = 200
 """Tokens of a scrubber: more would make the page too large to send."""
 RESULT, FRAMES, SUMMARY, PAGE = "result.json", "frames.json", "summary.json", "index.html"
@@ -217,14 +217,7 @@ def _digest(content: bytes) -> str:
 @cache
 def code_version() -> str:
     """A digest of the source that claims depend on: results of other code are not used again."""
-    root = Path(frostline.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        if path.relative_to(root).parts[0] in LATER_ROOMS:
-            continue
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return source_digest(lambda parts: parts[0] not in LATER_ROOMS)[:16]
 
 
 def _shown(row: Mapping[str, Any], out: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import frostline
 from frostline.errors import BadSpec
+from frostline.store import source_digest
 
 Table = dict[str, Any]
 """What one run is asked: plain values, as TOML has them."""
@@ -58,14 +59,8 @@ class Kind:
 @cache
 def code_version() -> str:
     """The version, and a digest of the source that makes results: those of other code are not used again."""
-    root = Path(frostline.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        own = path.relative_to(root)
-        if own.parts[0] not in SEEN_ONLY or own.parts[:2] == ("sweeping", "kinds"):
-            digest.update(str(own).encode())
-            digest.update(path.read_bytes())
-    return f"{frostline.__version__}+{digest.hexdigest()[:12]}"
+    digest = source_digest(lambda parts: parts[0] not in SEEN_ONLY or parts[:2] == ("sweeping", "kinds"))
+    return f"{frostline.__version__}+{digest[:12]}"
 
 
 def content(path: Path) -> bytes:
