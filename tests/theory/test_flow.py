@@ -250,3 +250,12 @@ def test_shapes_must_fit(two_clusters):
         fl.zero_temperature(two_clusters, np.eye(2), times=[1])
     with pytest.raises(BadParameter, match="no clock"):
         at_clocks([[two_clusters, two_clusters]], np.eye(3), [1.0])
+
+
+def test_a_path_that_nears_the_kernel_for_ever_ends_where_rounding_stops_it():
+    """The leading eigenvalue belongs to ker Bᵀ, and far from orthogonally: |Bᵀx| stays above ε‖B‖, by rounding alone."""
+    rng = np.random.default_rng([17, 3, 11])
+    d, k = int(rng.choice([2, 3, 4, 5, 8, 16, 24, 32, 48, 64])), int(rng.integers(1, 6))
+    head = fl.Attention(*rng.standard_normal((2, k, d)) / np.sqrt(d), rng.standard_normal((d, d)), 1.0)
+    path = fl.zero_temperature(head, fl.sample.uniform(3, d, seed=rng), times=[0.0, 30.0])
+    assert (d, k) == (5, 2) and (path.ended < 5).all() and np.isnan(path.tokens[1]).all()

@@ -144,6 +144,8 @@ class _Walk:
         self.cancellation = min(CANCELLATION, 10 * EPSILON / tolerance)
         self.x, self.tau, self.t = x0.copy(), np.zeros(n), np.zeros(n)
         self.level = np.zeros(n, dtype=np.int64)
+        # How far off each token may be by rounding: ε‖E‖/|Ex| of the step that brought it where it is.
+        self.noise = np.full(n, EPSILON)
         self.due = np.zeros(n, dtype=np.int64)
         self.path = ClockedPath(
             np.full((len(times), n, d), np.nan), np.full((len(times), n), np.nan), np.full(n, np.inf)
@@ -179,8 +181,10 @@ class _Walk:
         resolved = tail <= self.tolerance * mean + rounding
         # Across ker Bᵀ the direction Bᵀx/|Bᵀx| flips; a near miss turns it too, but smoothly at a finer step.
         turned = ((key[:, 1:] * key[:, :-1]).sum(axis=2) <= 0).any(axis=1)
-        trusted = size[:, -1] >= self.cancellation * self.propagator.power(level)[1]
-        inside = speed[:, 0] <= rounding
+        norm = self.propagator.power(level)[1]
+        trusted = size[:, -1] >= self.cancellation * norm
+        # A path that nears ker Bᵀ for ever comes no nearer than rounding lets it.
+        inside = speed[:, 0] <= 8 * self.scale * self.noise[tokens]
         finest = level <= FINEST
         over = inside | (turned & finest)
         self.path.ended[tokens[over]] = self.t[tokens[over]]
@@ -190,6 +194,7 @@ class _Walk:
         moved, coefficients = tokens[good], coefficients[good]
         duration = self._record(moved, self.t[moved], np.full(len(moved), h), coefficients)
         self.x[moved] = z[good, -1] / size[good, -1:]
+        self.noise[moved] = EPSILON * np.maximum(1.0, norm / size[good, -1])
         self.t[moved] += duration
         self.tau[moved] += h
         smooth = tail[good] <= 1e-3 * self.tolerance * mean[good] + rounding
