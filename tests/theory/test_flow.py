@@ -253,7 +253,7 @@ def test_shapes_must_fit(two_clusters):
 
 
 def test_a_path_that_nears_the_kernel_for_ever_ends_where_rounding_stops_it():
-    """The leading eigenvalue belongs to ker Bᵀ, and far from orthogonally: |Bᵀx| stays above ε‖B‖, by rounding alone."""
+    """The leading eigenvalue belongs to ker Bᵀ, far from orthogonally: |Bᵀx| stays above ε‖B‖ by rounding alone."""
     rng = np.random.default_rng([17, 3, 11])
     d, k = int(rng.choice([2, 3, 4, 5, 8, 16, 24, 32, 48, 64])), int(rng.integers(1, 6))
     head = fl.Attention(*rng.standard_normal((2, k, d)) / np.sqrt(d), rng.standard_normal((d, d)), 1.0)
