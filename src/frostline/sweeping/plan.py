@@ -206,7 +206,7 @@ def _plan(asked: SweepSpec, out: str | None, source: str) -> Plan:
 
 
 def _check_numbers(value: Any, source: str) -> None:
-    """What neither JSON nor Parquet can hold would be told apart from nothing, or be lost."""
+    """What neither JSON nor Parquet can hold would not be told apart from nothing, or be lost."""
     if isinstance(value, dict | list | tuple):
         for one in value.values() if isinstance(value, dict) else value:
             _check_numbers(one, source)
