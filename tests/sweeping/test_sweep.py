@@ -68,10 +68,13 @@ def test_rows_are_what_the_command_says(swept, tmp_path):
     )
 
 
-def test_one_worker_gives_the_same_rows(swept, tmp_path):
+def test_one_worker_gives_the_same_rows(swept, tmp_path, monkeypatch):
     out, _ = swept
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     sweep(table(tmp_path / "one", {"beta": [1, 10, 100, -1], "seed": "0..2"}), workers=1)
     assert rows(tmp_path / "one") == rows(out)
+    # Dask sets the threads of its workers in this process, and would leave them so.
+    assert "OMP_NUM_THREADS" not in os.environ
 
 
 def test_what_is_there_is_not_run_again(swept, monkeypatch):

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from frostline.errors import BadCluster, BadParameter
@@ -103,7 +103,9 @@ def local(workers: int | None, threads: int) -> "Iterator[Client]":
     pinned = dict.fromkeys(
         ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads)
     )
-    with dask.config.set(FORGETFUL):
+    with ExitStack() as stack:
+        stack.enter_context(_environment_kept())
+        stack.enter_context(dask.config.set(FORGETFUL))
         try:
             processes = LocalCluster(
                 n_workers=count,
@@ -120,12 +122,25 @@ def local(workers: int | None, threads: int) -> "Iterator[Client]":
         except RuntimeError as error:
             raise BadCluster(f"the worker processes did not start ({error}); {MAIN}") from None
         client = Client(processes, set_as_default=False)
+        try:
+            yield client
+        finally:
+            with _undisturbed():
+                client.close()
+                processes.close()
+
+
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    """Dask sets what its workers are to inherit (one thread for each library) in this process, and leaves it there:
+    later children would be slow."""
+    before = dict(os.environ)
     try:
-        yield client
+        yield
     finally:
-        with _undisturbed():
-            client.close()
-            processes.close()
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextmanager
