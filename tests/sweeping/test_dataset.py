@@ -213,6 +213,22 @@ def test_parts_that_do_not_fit_together_are_said(tmp_path):
         read_table(tmp_path / "runs")
 
 
+def test_another_client_writes_the_same_file_at_the_same_moment(tmp_path, monkeypatch):
+    """Both write one temporary file, and the other one's rename takes it away."""
+    rename = os.replace
+
+    def taken(source, target):
+        rename(source, target)
+        raise FileNotFoundError(2, "No such file or directory", str(source))
+
+    monkeypatch.setattr(os, "replace", taken)
+    data = Dataset(tmp_path / "runs", KIND)
+    data.keep_arrays(f"{1:032x}", b"same")
+    monkeypatch.undo()
+    data.__exit__()
+    assert dataset.arrays_of(tmp_path / "runs", f"{1:032x}").read_bytes() == b"same"
+
+
 def test_rows_of_some_runs(tmp_path):
     with Dataset(tmp_path / "runs", KIND) as data:
         data.add(*map(row, range(5)))

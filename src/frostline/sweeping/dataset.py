@@ -116,7 +116,7 @@ class Dataset:
         """Before its row: a run in the table has its arrays."""
         path = arrays_of(self.out, id)
         path.parent.mkdir(exist_ok=True)
-        write_atomically(path, blob)
+        _write_once(path, blob)
 
     def flush(self) -> None:
         """Publish what finished; and see what others published."""
@@ -271,10 +271,19 @@ def _claim(out: Path, kind: Kind) -> None:
         if out.is_dir() and any(not path.name.startswith("_") for path in out.iterdir()):
             raise BadRun(f"{out} is not empty and holds no sweep; choose another out.")
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / MARK, as_json({"format": FORMAT, "command": kind.name}))
+        _write_once(out / MARK, as_json({"format": FORMAT, "command": kind.name}))
     there = command_of(out)
     if there is not kind:
         raise BadRun(f"{out} holds runs of {there.name}, and these are of {kind.name}; choose another out.")
+
+
+def _write_once(path: Path, blob: bytes) -> None:
+    """What two clients may write at the same moment, the same bytes both: one of them finds its temporary file gone."""
+    try:
+        write_atomically(path, blob)
+    except FileNotFoundError:
+        if not path.exists():
+            raise
 
 
 def _rows(journal: BinaryIO) -> Iterator[tuple[bytes, Row]]:
