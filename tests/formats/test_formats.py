@@ -1,0 +1,52 @@
+"""Files that frostline 0.1.0 wrote (committed, never made anew) still open, with the numbers they had."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+from typer.testing import CliRunner
+
+import frostline as fl
+from frostline.cli import main
+
+FILES = Path(__file__).parent / "0.1.0"
+
+
+def printed(*words):
+    result = CliRunner().invoke(main, [*map(str, words)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_run_directory():
+    run = fl.load_run(FILES / "run")
+    summary = json.loads((FILES / "run" / "summary.json").read_text())
+    assert run.times.tolist() == [0.0, 0.5, 1.0] and run.tokens.shape == (3, 12, 3)
+    distances = [fl.wasserstein(tokens, fl.limit(run.layers[0])(run.initial)).value for tokens in run.tokens]
+    np.testing.assert_allclose(distances, summary["distance_at_times"]["value"], rtol=1e-12)
+
+
+def test_a_baseline_gives_the_scores_it_gave():
+    base = fl.load_baseline(FILES / "enc.frost")
+    before = json.loads((FILES / "scores.json").read_text())
+    now = base.score(FILES / "model", texts=before["texts"])
+    # In float32, on another processor perhaps.
+    np.testing.assert_allclose(now.scores, before["scores"], rtol=1e-3)
+    np.testing.assert_allclose(now.p_values, before["p_values"], rtol=1e-6)
+
+
+def test_a_table_of_runs(tmp_path):
+    shutil.copytree(FILES / "sweep", tmp_path / "sweep")
+    printed("sweep", tmp_path / "sweep", "--export", tmp_path / "table.csv")
+    table = (tmp_path / "table.csv").read_text().splitlines()
+    assert len(table) == 5 and "witness" in table[1]
+    printed("sweep", tmp_path / "sweep", "--plot", "x=beta", "y=seed", "color=w_last")
+    assert list((tmp_path / "sweep").glob("_diagram*.html"))
+
+
+def test_an_event_file(tmp_path):
+    path = shutil.copy(FILES / "events.db", tmp_path / "events.db")
+    events = [json.loads(line) for line in printed("events", path, "--json").splitlines()]
+    assert [event["kind"] for event in events] == ["start", "strange", "alarm"]
+    assert events[1]["text"] == "a text" and events[1]["replica"] == "one"
