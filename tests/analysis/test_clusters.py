@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 import frostline as fl
 from frostline.analysis.clusters import gather
@@ -40,6 +41,29 @@ def test_tight_clusters_follow_the_reduced_flow(run):
     assert np.linalg.norm(moved - early.centres, axis=1).min() > 2 * early.validity.max()
 
 
+@pytest.mark.parametrize("shares", [(1, 4), (4, 1)])
+def test_unequal_clusters_that_see_each_other_follow_eq_12(shares):
+    """Two clusters 0.9 rad apart at β = 3: where they go depends on both masses and on the weights between them."""
+    B, V = np.array([[1.0, 0.4, 0.0], [-0.2, 0.6, 0.1], [0.3, 0.0, 0.8]]), np.diag([1.0, 0.5, 0.7])
+    head = fl.Attention.from_matrices(B, V, 3.0)
+    z = np.array([[1.0, 0.0, 0.0], [np.cos(0.9), np.sin(0.9), 0.0]])
+    x0 = np.concatenate([fl.sample.caps(20 * n, place, 0.01, seed=n) for n, place in zip(shares, z, strict=True)])
+    run = fl.simulate(head, x0, until=1.0, save_at=[0, 1], stepper=fl.Adaptive(1e-9))
+    found = fl.clusters(run, at=0.0)
+    assert found.valid and sorted(found.masses) == pytest.approx([0.2, 0.8])
+
+    def field(_, flat):
+        centres = flat.reshape(2, 3)
+        logits = np.exp(3.0 * centres @ B @ centres.T) * found.masses
+        push = (logits @ centres / logits.sum(1, keepdims=True)) @ V.T
+        return (push - (centres * push).sum(1, keepdims=True) * centres).ravel()
+
+    alone = solve_ivp(field, (0, 1), found.centres.ravel(), rtol=1e-10, atol=1e-12).y[:, -1].reshape(2, 3)
+    assert np.abs(found.reduced(1.0).tokens[-1] - alone).max() < 1e-5
+    whole = fl.clusters(run, at=1.0).centres
+    assert np.abs(whole - alone).max() < 1e-3 and np.linalg.norm(whole - found.centres, axis=1).min() > 0.1
+
+
 def test_loose_clusters_say_that_the_reduction_does_not_hold(run):
     start = fl.clusters(run, at=0.0)
     assert not start.valid and (start.validity > 1).all()
@@ -51,7 +75,7 @@ def test_numbers_add_up(run):
     assert found.counts.sum() + found.off_cluster == 300
     assert found.masses.sum() == pytest.approx(found.counts.sum() / 300)
     assert found.regime.verdict == run.regime.verdict
-    assert all(fate.attends == "itself" for fate in found.fates)
+    assert [fate.attends for fate in found.fates] == ["itself", "itself"]
     assert fl.clusters(run, at=0.0).fates == (None,) * len(fl.clusters(run, at=0.0).masses)
 
 

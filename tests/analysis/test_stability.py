@@ -25,6 +25,8 @@ def test_it_is_sharp_for_a_pair_that_leaves_the_equator():
     one, other = np.array([[1e-6, 1.0]]), np.array([[-1e-6, 1.0]])
     found = fl.stability(head, fl.sphere.normalise(one), fl.sphere.normalise(other), times=[5.0])
     assert found.ell == pytest.approx(1.0) and found.observed == pytest.approx(1.0, abs=1e-3)
+    assert found.bound[0] == pytest.approx(2e-6 * np.exp(5), rel=1e-6)
+    assert found.measured[0] == pytest.approx(found.bound[0], rel=1e-3)
 
 
 def test_different_numbers_of_tokens_and_weights():

@@ -12,6 +12,7 @@ import frostline as fl
 from frostline.dynamics.mean_map import choose
 from frostline.dynamics.mean_map.bounds import RATIOS, bounds
 from frostline.dynamics.mean_map.boxes import HALF, LEVELS, boxed, lift
+from frostline.dynamics.mean_map.groups import Group, largest
 from frostline.dynamics.mean_map.pairs import exponential
 from frostline.dynamics.mean_map.proxies import proxies
 from frostline.dynamics.mean_map.tree import Plan, tree
@@ -107,6 +108,21 @@ def test_large_clouds_with_proxies(d, beta, tau):
     some = np.random.default_rng(0).choice(len(x), 1000, replace=False)
     m = tree(torch.from_numpy(p), torch.from_numpy(x), None, 1e-6).numpy()
     assert np.linalg.norm(m[some] - exact(p[some], x), axis=1).max() <= 1e-6
+
+
+@given(st.integers(2, 4), st.floats(-1, 6), st.floats(0, 3), st.integers(0, 2**31))
+def test_weights_are_bounded_in_the_difference_form(d, log_kappa, spread, seed):
+    """log e^{⟨p, y − y*⟩} = κ(|u − y*|² − |u − y|²)/2 (THEORY eq. 4); for all queries within a spread of p, a bound."""
+    rng = np.random.default_rng(seed)
+    kappa, (u, y, star) = 10**log_kappa, fl.sample.uniform(3, d, seed=rng)
+    away, across, chord = np.linalg.norm(u - y), np.linalg.norm(star - y), np.linalg.norm(u - star)
+    rounding = 1e-14 * (kappa + spread)
+    alone = Group(kappa, u, 0.0, 0.0, star, chord, 0.0)
+    assert largest(alone, away, across) == pytest.approx(kappa * u @ (y - star), abs=rounding)
+    shift = 2 * spread / (2 * kappa - spread) if spread < kappa else 2.0
+    several = kappa * u + spread * fl.sample.uniform(200, d, seed=rng)
+    bound = largest(Group(kappa, u, spread, shift, star, chord, 0.0), away, across)
+    assert (several @ (y - star)).max() <= bound + rounding
 
 
 @pytest.mark.parametrize("d", [2, 3, 4])

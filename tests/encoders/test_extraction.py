@@ -8,6 +8,7 @@ import pytest
 import frostline as fl
 from frostline.auditing.freezing import Glass
 from frostline.encoders import adapters, capture, folding, loading, positions, proof
+from frostline.sphere import unit_rows
 from tests.encoders import tiny
 
 FAMILIES = [family.name for family in adapters.FAMILIES]
@@ -89,6 +90,23 @@ def test_looking_through_a_layer_is_what_the_model_does(opened):
         own = seen.updates[number][0].double().numpy()
         assert np.allclose(glass.update(look.seen["real"]), own - own.mean(-1, keepdims=True), atol=1e-4)
         assert np.allclose(glass.layer.norm.past(u, size), x - x.mean(-1, keepdims=True), atol=1e-4)
+
+
+def test_half_a_layer_at_zero_temperature(opened):
+    """Eq. 15 and 15′ with m_h = y*_h, by dense matrices, on what the model itself lets past its attention."""
+    encoder, model, batches = opened
+    seen = capture.see(encoder, model, batches[0], close=True)
+    for number in range(encoder.layers):
+        layer = folding.folded(encoder, number)
+        x = seen.states[number][0].double().numpy()
+        u, size = layer.norm.on_sphere(x)
+        asking, after = u * layer.norm.seen(size)[:, None], x + layer.output_bias
+        for h in range(encoder.heads):
+            toward = asking @ layer.query[h].T @ layer.key[h] + layer.key[h].T @ layer.asked[h]
+            best = unit_rows(toward)
+            after = after + best @ layer.value[h].T @ layer.output[h].T + layer.head_shift[h]
+        expected = unit_rows(after - after.mean(-1, keepdims=True))
+        assert np.allclose(Glass(layer).cold(u, size), expected, atol=1e-5)
 
 
 def test_positions_inside_attention(opened):

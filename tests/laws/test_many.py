@@ -97,13 +97,15 @@ def test_ten_kills_at_random_moments(tmp_path, monkeypatch):
     """Whatever the moment, the run ends with the bytes of one that was never killed."""
     monkeypatch.setenv("FROSTLINE_CHECKPOINT_SECONDS", "0.02")
     subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
-    rng = np.random.default_rng(20)
+    rng, begun = np.random.default_rng(20), 0
     for _ in range(10):
         process = subprocess.Popen(command(tmp_path / "cut"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(rng.uniform(1.0, 6.0))
         process.send_signal(signal.SIGKILL)
         process.wait()
+        begun += (tmp_path / ".cut.partial" / "checkpoint.safetensors").exists()
         if (tmp_path / "cut").exists():
             assert content(tmp_path / "cut") == content(tmp_path / "whole")
     subprocess.run(command(tmp_path / "cut"), check=True, capture_output=True)
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
+    assert begun, "no kill came in the middle of the run"

@@ -158,9 +158,10 @@ def test_connections_that_never_ask_are_closed(client):
     silent = socket.create_connection(client.address, timeout=20)
     dripping = socket.create_connection(client.address, timeout=20)
     start = time.monotonic()
+    dripping.sendall(b"GET / HTTP/1.1\r\n")
     with pytest.raises(OSError):
         while time.monotonic() < start + 15:
-            dripping.sendall(b"GET / HTTP/1.1\r\n" if time.monotonic() == start else b"X-A: b\r\n")
+            dripping.sendall(b"X-A: b\r\n")
             time.sleep(0.1)
     assert silent.recv(10) == b"" and time.monotonic() < start + 10
     silent.close()
@@ -244,33 +245,53 @@ def test_connections_beyond_the_limit_are_cut_and_counted(base, folder, tmp_path
         assert client.metrics()[("frostline_connections_refused_total",)] >= 1
 
 
+def held_up(client, gate):
+    """The service's model waits at the gate before every pass."""
+    original = client.service.scorer.score
+
+    def score(*given, **named):
+        gate.wait(60)
+        return original(*given, **named)
+
+    client.service.scorer.score = score
+
+
+def asked(client, calls, replies):
+    """Threads that post these lists of texts, under way; every text waits."""
+    asking = [threading.Thread(target=lambda own=own: replies.append(client.post({"texts": own}))) for own in calls]
+    for one in asking:
+        one.start()
+    until = time.monotonic() + 30
+    while client.service.batcher.waiting < sum(map(len, calls)):
+        assert time.monotonic() < until, "the texts never arrived"
+        time.sleep(0.01)
+    return asking
+
+
 def test_overload_is_said_with_a_time_to_come_again(base, folder, tmp_path):
+    """As many texts wait as may; who comes then is sent away and not scored, the others are answered."""
+    gate, replies = threading.Event(), []
     with serving(base, folder, tmp_path / "e.db") as client:
-        batcher, replies = client.service.batcher, []
-        batcher.waiting += 256  # as if so many were there
+        held_up(client, gate)
+        asking = asked(client, [fresh(64)] * 4, replies)
         reply = client.post({"texts": ["the ice melts"]})
-        batcher.waiting -= 256
         assert reply.status == 503 and int(reply.headers["retry-after"]) >= 1 and "256 texts" in reply.json()["error"]
-        assert not replies and client.post({"texts": ["the ice melts"]}).status == 200
+        assert not replies
+        gate.set()
+        for one in asking:
+            one.join()
+        assert [one.status for one in replies] == [200] * 4
+        assert client.metrics()[("frostline_texts_total",)] == 256
+        assert client.post({"texts": ["the ice melts"]}).status == 200
 
 
 def test_stopping_answers_what_has_arrived(base, folder, tmp_path):
-    replies = []
+    gate, replies = threading.Event(), []
     with serving(base, folder, tmp_path / "e.db") as client:
-        original = client.service.scorer.score
-
-        def slowly(*given, **named):
-            time.sleep(0.5)
-            return original(*given, **named)
-
-        client.service.scorer.score = slowly
-        asking = [
-            threading.Thread(target=lambda own=own: replies.append(client.post({"texts": [own]}))) for own in fresh(6)
-        ]
-        for one in asking:
-            one.start()
-        while client.service.batcher.waiting < 6:
-            time.sleep(0.01)
+        held_up(client, gate)
+        asking = asked(client, [[text] for text in fresh(6)], replies)
+        assert not replies
+        threading.Timer(0.5, gate.set).start()  # when the service is stopping
     for one in asking:
         one.join()
     assert [reply.status for reply in replies] == [200] * 6

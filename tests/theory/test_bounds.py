@@ -1,5 +1,7 @@
 """THEORY eq. 11 as a function: its minimum, its window, its asymptotics, the labels of its constants."""
 
+from math import exp, log, sqrt
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,15 @@ from frostline.theory.bounds import Bound
 @pytest.fixture
 def made():
     return Bound(2.0, 0.4, 0.7, origin="fitted", beta=1e4)
+
+
+@pytest.mark.parametrize("beta", [0.5, 30.0, 1e4])
+def test_the_right_hand_side_of_eq_11(made, beta):
+    """M(√(log(β+1)/β)·e^{Ct} + e^{−ct}), by hand, at one time and at many."""
+    times = [0.0, 0.3, 2.0, 9.0]
+    plain = [2.0 * (sqrt(log(beta + 1) / beta) * exp(0.4 * t) + exp(-0.7 * t)) for t in times]
+    assert made(np.array(times), beta) == pytest.approx(plain, rel=1e-12)
+    assert [made(t, beta) for t in times] == pytest.approx(plain, rel=1e-12)
 
 
 def test_best_time_minimises(made):

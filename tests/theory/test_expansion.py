@@ -61,9 +61,9 @@ def test_no_point_of_the_sphere_expands_faster_than_the_largest(seed, even):
 
 def test_largest_is_the_formula_of_the_theory_page_for_symmetric_matrices(rng):
     derivative = random_pair(rng, 4, even=True)
-    high, low = derivative.sigma
-    k = high / low
-    expected = derivative.spread / low * (1 + (k - 1 / k) / 4)
+    values, sizes = np.linalg.eigvalsh(derivative.A), np.linalg.svd(derivative.B, compute_uv=False)
+    k = sizes[0] / sizes[-1]
+    expected = (values[-1] - values[0]) / sizes[-1] * (1 + (k - 1 / k) / 4)
     assert derivative.largest == pytest.approx(expected, rel=1e-11)
 
 

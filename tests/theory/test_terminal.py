@@ -77,6 +77,9 @@ def test_hand_over_grows_with_log_beta_as_eq_13_says():
     times = [hand_over_time(beta, 0.6, 1.0, 0.01) for beta in (10.0, 100.0, 1000.0)]
     assert np.diff(times) == pytest.approx(0.5 * np.log(10) * (1 / 0.6 + 1))
     assert hand_over_time(100.0, 0.6, 1.0, 0.1) == pytest.approx(0.5 * np.log(100) / 0.6 + np.log(10 / 0.1))
+    assert hand_over_time(100.0, 0.6, 0.4, 0.1) == pytest.approx(
+        0.5 * np.log(100) * (1 / 0.6 + 1 / 0.4) + np.log(1 / 0.1) / 0.4
+    )
     assert hand_over_time(100.0, 0.6, 1.0, 0.1, drift=0.5) < hand_over_time(100.0, 0.6, 1.0, 0.1)
 
 

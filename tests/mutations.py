@@ -1,0 +1,243 @@
+"""What is changed in the source for every row of docs/equations.md, and which cases of the named test are run then.
+
+Every change breaks the equation, not the program: a sign, a factor, a term. Its text must occur exactly once in the
+source, in whatever file: a table that the code has left behind is noticed, and code that moves is found.
+"""
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """Cases of the named test, as pytest writes them ("" where it has none), and texts of the source with others."""
+
+    cases: tuple[str, ...]
+    changes: dict[str, str]
+
+
+ROWS: dict[str, Row] = {
+    "(1)": Row(
+        ("[False-1.0-3-blocks]", "[True-100.0-9-fused]"),
+        {
+            "return engine(head.beta * head.logit_direction(x)": "return engine(head.logit_direction(x)",
+            "(x @ self._query.T) @ self._key": "(x @ self._key.T) @ self._query",
+            "direction if self._key_bias is None else direction + self._key_bias": "direction",
+            "(as_weights(weights, y.shape[-2])).log()": "(as_weights(weights, y.shape[-2]))",
+        },
+    ),
+    "(2)": Row(
+        ("[False-1]", "[True-3]"),
+        {
+            "return project(working, push).to(x.dtype)": "return push.to(x.dtype)",
+            "return v - (x * v).sum(-1, keepdim=True) * x": "return v + (x * v).sum(-1, keepdim=True) * x",
+            "return unit(x + h * field(x))": "return unit(x - h * field(x))",
+            "m = m @ factor.to(m).T": "m = m @ factor.to(m)",
+        },
+    ),
+    "(3)": Row(
+        ("",),
+        {
+            "logs, chosen = log_weights(weights, raised(tokens))": "logs, chosen = None",
+            "(as_weights(weights, y.shape[-2])).log()": "(as_weights(weights, y.shape[-2])).log() * 2",
+        },
+    ),
+    "(4)": Row(
+        ("",),
+        {
+            "group.kappa * (group.chord**2 - near**2) / 2": "group.kappa * (group.chord**2 - near**2)",
+            "most = (group.kappa + group.spread)": "most = (group.kappa - group.spread)",
+        },
+    ),
+    "(5)": Row(
+        ("[0-general-3]",),
+        {
+            "key = z @ self.B / size[:, :, None]": "key = z @ self.B.T / size[:, :, None]",
+            "speed = np.linalg.norm(key, axis=2)": "speed = np.ones(key.shape[:2])",
+            "return self.A - np.linalg.eigvals(self.A)": "return self.A.T - np.linalg.eigvals(self.A)",
+        },
+    ),
+    "(6)": Row(
+        ("",),
+        {
+            "@ self.generator.T) * (clock / k)": "@ self.generator.T) * (clock / 2)",
+            "return self.A - np.linalg.eigvals(self.A)": "return self.A.T - np.linalg.eigvals(self.A)",
+        },
+    ),
+    "(7)": Row(
+        ("[True-3-1]", "[False-8-2]", "[False-32-3]"),
+        {
+            "projector = projector - basis[:, :m] @ X": "projector = projector + basis[:, :m] @ X",
+            "@ found.basis.T @ found.projector for power": "@ found.basis.T for power",
+            "found[new] = _directions(image[new], matrix)": "found[new] = image[new]",
+            "image @ left[:, :1] > 0, left[:, 0], -left[:, 0]": "image @ left[:, :1] > 0, left[:, 0], left[:, 0]",
+        },
+    ),
+    "(8′)": Row(
+        ("[0]", "[1]", "[2]", "[3]"),
+        {
+            "projector = projector - basis[:, :m] @ X": "projector = projector + basis[:, :m] @ X",
+            "projector = basis[:, :m] @ basis[:, :m].T": "projector = np.eye(len(A))",
+        },
+    ),
+    "(8)": Row(
+        ("[0]", "[1]", "[2]", "[3]"),
+        {
+            "token_in_clock=found.gap,": "token_in_clock=found.gap / 2,",
+            "gap = found.mu - found.next_real": "gap = found.mu + found.next_real",
+        },
+    ),
+    "(9)": Row(
+        ("[1-1]", "[1-2]"),
+        {
+            "factor = min(1.0, found.dimension / p)": "factor = 1.0",
+            "logarithm=found.dimension == p,": "logarithm=False,",
+        },
+    ),
+    "(10)": Row(
+        ("[0.5-3]", "[5.0-10]"),
+        {
+            "shrink = 1 - (d - 1) / (2 * kappa)": "shrink = 1 - (d - 1) / kappa",
+            "zeroth + density.log_gradient(zeroth) / kappa[:, None]": "zeroth",
+        },
+    ),
+    "(11)": Row(
+        ("[0.5]", "[10000.0]"),
+        {
+            "return float(np.sqrt(np.log1p(b) / b))": "return float(np.log1p(b) / b)",
+            "self.M * (self.amplitude(beta) * grown + fallen)": "self.M * self.amplitude(beta) * grown + fallen",
+            "fallen = np.exp(-np.where(": "fallen = np.exp(np.where(",
+        },
+    ),
+    "(12)": Row(
+        ("[shares0]",),
+        {
+            "weights=self.masses / self.masses.sum(),": "weights=None,",
+            "return engine(head.beta * head.logit_direction(x)": "return engine(head.logit_direction(x)",
+            "return project(working, push).to(x.dtype)": "return push.to(x.dtype)",
+        },
+    ),
+    "(13)": Row(
+        ("",),
+        {
+            "max(0.5 * np.log(beta) / contraction, 0.0)": "max(np.log(beta) / contraction, 0.0)",
+            "start, push = asymmetry / np.sqrt(beta), drift": "start, push = asymmetry, drift",
+            "np.log((FAR + push) / (start + push)) / growth": "np.log((FAR + push) / (start + push))",
+        },
+    ),
+    "(14)": Row(
+        ("[BERT]",),
+        {
+            "query=(d / np.sqrt(k)) * centred": "query=np.sqrt(d / k) * centred",
+            "asked=np.sqrt(d / k) * (query @ shift + asked)": "asked=np.sqrt(d / k) * asked",
+            "value=root * centred(value * gamma, -1)": "value=root * centred(value, -1)",
+            "output, value @ shift + offered)": "output, offered)",
+        },
+    ),
+    "(15)": Row(
+        ("[BERT]",),
+        {
+            "self.layer.head_shift.sum(0) + self.layer.output_bias": "self.layer.head_shift.sum(0)",
+            "_centred(self.gamma * found + self.shift, -1)": "_centred(self.gamma * found, -1)",
+            "self.layer.norm.past(u, size) + self.update(seen)": "self.layer.norm.past(u, size) - self.update(seen)",
+        },
+    ),
+    "(15′)": Row(
+        ("[ViT]",),
+        {
+            "found = np.sqrt(u.shape[-1]) * size[:, None] * u": "found = np.sqrt(u.shape[-1]) * u",
+            "self.layer.head_shift.sum(0) + self.layer.output_bias": "self.layer.output_bias",
+        },
+    ),
+    "time in the clock, section 3": Row(
+        ("",),
+        {"chebyshev.chebint(coefficients.T, lbnd=-1) * (h / 2)": "chebyshev.chebint(coefficients.T, lbnd=-1) * h"},
+    ),
+    "limit of a Jordan block, section 4": Row(
+        ("[3-2]", "[3-3]"), {"for matrix in self._map[::-1]:": "for matrix in self._map:"}
+    ),
+    "period of a rotation, section 4": Row(
+        ("[2]", "[3]"),
+        {
+            "return float(speed.mean() * 2 * np.pi / omega)": "return float(2 * np.pi / omega)",
+            "np.outer(np.sin(angles) / omega, turn @ start)": "np.outer(np.sin(angles), turn @ start)",
+        },
+    ),
+    "which eigenvalues are at μ, section 4": Row(
+        ("[1e-12-True]", "[1e-15-False]"),
+        {
+            "sensitivity = eta / np.maximum(overlap": "sensitivity = np.sqrt(eta) / np.maximum(overlap",
+            "BACKWARD_ERROR = 100.0": "BACKWARD_ERROR = 0.1",
+        },
+    ),
+    "a-priori constants of (11), section 7": Row(
+        ("",),
+        {
+            "c=found.guaranteed,": "c=found.at_most,",
+            "C=unit * derivative.largest,": "C=unit * derivative.spread,",
+        },
+    ),
+    "best time of (11), section 7": Row(("",), {"* self.C)) / (self.C + self.c)": "* self.C)) / self.C"}),
+    "certificate, section 7": Row(
+        ("[0-euler-True]", "[1-euler-True]", "[2-euler-True]"),
+        {
+            "self.theta * np.exp(rate * arc.h) + carried": "self.theta + carried",
+            "defects = self._defects(": "defects = 0 * self._defects(",
+            "values=PAD * total(own + rest)": "values=PAD * total(own)",
+        },
+    ),
+    "expansion rate ℓ, section 7": Row(
+        ("",),
+        {
+            "self.push * (k - 1 / k) / 2) / low": "self.push * (k + 1 / k) / 2) / low",
+            "return float(self.spectrum[-1] - self.spectrum[0])": "return float(self.spectrum[-1])",
+        },
+    ),
+    "stability in the start, section 7": Row(
+        ("",),
+        {
+            "np.exp(ell * grid) * distances[0]": "np.exp(0.9 * ell * grid) * distances[0]",
+            "ell = unit * derivative.largest": "ell = 2 * unit * derivative.largest",
+        },
+    ),
+    "freezing temperature κ*, section 8": Row(
+        ("[1000-3-1000.0]", "[128-384-44]"), {"return float(twice - 2 * once": "return float(twice - once"}
+    ),
+    "two effects of finite n, section 8": Row(
+        ("",),
+        {
+            "np.arctan2(np.linalg.norm(x - inside @ self.basis, axis=1), ": "np.arctan2(np.zeros(len(x)), ",
+            "self.weights[x @ self.basis[0] > 0].sum()) - self.share": "self.weights[x @ self.basis[0] > 0].sum())",
+        },
+    ),
+    "condition of the cluster flow, section 9": Row(
+        ("",),
+        {
+            "across = float(np.linalg.norm(key - (z @ key) * z))": "across = float(np.linalg.norm(key))",
+            "across * spread + np.linalg.norm(B, 2) * spread**2": "across * spread + np.linalg.norm(B, 2) * spread",
+        },
+    ),
+    "cases of the terminal phase, section 9": Row(
+        ("",),
+        {
+            "tightens = sign * pull > 0": "tightens = pull < 0",
+            "(np.eye(len(z)), sign * V, 1.0)": "(np.eye(len(z)), V @ B.T, 1.0)",
+            "return P @ (V - (z @ V @ z) * np.eye(len(z))) @ P": "return P @ V @ P",
+        },
+    ),
+    "two atoms as target, section 10": Row(
+        ("[0-2.0]", "[1-1.0]"), {"np.argsort(costs[:, 0] - costs[:, 1]": "np.argsort(costs[:, 0]"}
+    ),
+    "index coupling is optimal for symmetric A, section 10": Row(
+        ("[values0-2.0]", "[values1-1.0]"),
+        {
+            "chords = torch.linalg.vector_norm(left - right": "chords = torch.linalg.vector_norm(left + right",
+            "(costs / unit[..., None]) ** p).sum(-1) ** (1 / p)": "(costs / unit[..., None]) ** p).sum(-1)",
+        },
+    ),
+    "temperature and value of a head, section 11": Row(
+        ("[BERT]",),
+        {
+            "query / beta, key, Factored(": "query, key, Factored(",
+            "_centred(output, 0) / self.unit, value)": "output / self.unit, value)",
+        },
+    ),
+}
