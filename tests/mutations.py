@@ -75,7 +75,7 @@ ROWS: dict[str, Row] = {
         ("[0]", "[1]", "[2]", "[3]"),
         {
             "projector = projector - basis[:, :m] @ X": "projector = projector + basis[:, :m] @ X",
-            "projector = basis[:, :m] @ basis[:, :m].T": "projector = np.eye(len(A))",
+            "@ found.basis.T @ found.projector for power": "@ found.basis.T for power",
         },
     ),
     "(8)": Row(
