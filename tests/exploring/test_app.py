@@ -228,5 +228,5 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path, change):
     told["sha256"]["arrays.safetensors"] = hashlib.sha256((folder / "arrays.safetensors").read_bytes()).hexdigest()
     (folder / "provenance.json").write_text(json.dumps(told))
     # Not the checksum, which fits.
-    with pytest.raises(fl.errors.BadRun, match=r"not written by this version of frostline: (its times|it has) "):
+    with pytest.raises(fl.errors.BadRun, match=r"not written by this version of frostline: (its times|it has)"):
         open_folder(folder)
