@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 import frostline as fl
-from frostline.dynamics.mean_map import ENGINES
+from frostline.dynamics.mean_map import ENGINES, choose
 from frostline.errors import BadArray, BadParameter, BadWeights
 from tests.tolerances import FLOAT32_ANSWER, FLOAT32_LOW_D, FLOAT32_MIDDLE_D, ROUNDING
 
@@ -151,6 +151,44 @@ def test_the_mean_lies_in_the_ball_and_weight_zero_does_not_count(d, n, beta, se
     ghost = np.concatenate([x, fl.sample.uniform(1, d, seed=rng)])
     weights = np.append(np.full(n, 1 / n), 0.0)
     assert np.abs(fl.mean_map(head, x, sources=ghost, weights=weights) - m).max() < 1e-10
+
+
+def two_poles(d, massless=500, rng=0):
+    """Massless tokens around one pole, 600 weighted ones around the other: what counts is far from most queries."""
+    rng, pole = np.random.default_rng(rng), np.eye(d)[0]
+    around = [side * pole + 0.1 * rng.standard_normal((n, d)) for side, n in ((1, massless), (-1, 600))]
+    weights = np.append(np.zeros(massless), rng.dirichlet(np.ones(600)))
+    return fl.sphere.normalise(np.concatenate(around)), weights
+
+
+def weighted_mean(beta, x, w):
+    """Eq. 1 for B = I in log space, over the tokens that have mass."""
+    y, logs = x[w > 0], np.log(w[w > 0])
+    logits = beta * (x @ y.T) + logs
+    shares = np.exp(logits - logits.max(1, keepdims=True))
+    return shares @ y / shares.sum(1, keepdims=True)
+
+
+@engines
+@pytest.mark.parametrize("d", [2, 3, 4, 5, 10])
+@pytest.mark.parametrize("beta", [3e3, 1e4, 1e5])
+def test_massless_sources_do_not_count_however_large_their_logits(engine, d, beta):
+    """Their logits are up to 2β above those of the tokens that count: e^{2β} overflows."""
+    if engine == "tree" and d > 4:
+        pytest.skip("the tree is for d ≤ 4, and says so in a test of its own")
+    x, w = two_poles(d)
+    head = fl.Attention.from_matrices(np.eye(d), np.eye(d), beta)
+    m = fl.mean_map(head, x, weights=w, engine=engine, tolerance=1e-12)
+    # As in test_agrees_with_plain_loops: logits of size β carry β·1e-16.
+    assert np.abs(m - weighted_mean(beta, x, w)).max() < ROUNDING + 20 * beta * 2e-16
+    batch = fl.mean_map(head, np.stack([x, x[::-1]]), weights=w, engine=engine, tolerance=1e-12)
+    assert np.abs(batch[0] - m).max() < ROUNDING + 20 * beta * 2e-16
+
+
+def test_the_choice_of_an_engine_does_not_count_massless_sources():
+    x, w = two_poles(3, massless=20_000)
+    head = fl.Attention.from_matrices(np.eye(3), np.eye(3), 1e4)
+    assert "600 pairs" in choose(head, x, weights=w).reason
 
 
 def test_logits_that_overflow_are_refused():

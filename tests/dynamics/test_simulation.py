@@ -90,6 +90,26 @@ def test_ensembles_run_as_if_alone(rng):
         assert np.abs(run.tokens[:, 1, 0] - alone.tokens).max() < close
 
 
+@pytest.mark.parametrize("d", [3, 4])
+def test_massless_tokens_are_moved_but_move_nobody(rng, d):
+    """500 of them around one pole, 600 weighted tokens around the other, β = 1e5: e^{2β} would overflow."""
+    around = [side * np.eye(d)[0] + 0.1 * rng.standard_normal((n, d)) for side, n in ((1, 500), (-1, 600))]
+    x0 = fl.sphere.normalise(np.concatenate(around))
+    w = np.append(np.zeros(500), rng.dirichlet(np.ones(600)))
+    head = fl.Attention.from_matrices(np.eye(d), np.eye(d), beta=1e5)
+    run = fl.simulate(head, x0, until=0.5, weights=w)
+    assert run.status == "finished"
+    plain = fl.simulate(head, x0[500:], until=0.5, weights=w[500:])
+    assert np.abs(run.tokens[-1][500:] - plain.tokens[-1]).max() < 1e-6
+    # One Euler step by hand: every query goes to the best of the tokens that have mass, as far as float64 can tell.
+    step = fl.simulate(head, x0, until=0.1, weights=w, stepper=fl.Euler(0.1)).tokens[-1]
+    logits = 1e5 * (x0 @ x0[500:].T) + np.log(w[500:])
+    shares = np.exp(logits - logits.max(1, keepdims=True))
+    velocity = fl.sphere.tangent(x0, shares @ x0[500:] / shares.sum(1, keepdims=True))
+    moved = fl.sphere.normalise(x0 + 0.1 * velocity)
+    assert np.abs(step - moved).max() < 1e-9 and np.abs(step[:500] - x0[:500]).max() > 0.01
+
+
 def test_layers_take_turns(rng):
     """Two layers over [0, 2] are one run of the first to t = 1 followed by one of the second."""
     first, second = random_layer(rng, 3, 1), random_layer(rng, 3, 2)

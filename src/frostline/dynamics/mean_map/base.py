@@ -92,7 +92,7 @@ def choose(
 ) -> Choice:
     """The engine that "auto" takes for this mean map, and why."""
     queries, known, logs, tolerance, _ = _checked(head, x, sources, weights, tolerance)
-    return choosing.choose(head.beta * head.to(queries).logit_direction(queries), known, logs, tolerance)
+    return choosing.choose(head.beta * head.to(queries).logit_direction(queries), *with_mass(known, logs), tolerance)
 
 
 def _checked(
@@ -131,7 +131,7 @@ def evaluate(
 ) -> Float[Tensor, "*batch q d"]:
     """The mean map on tensors of one precision, without checks."""
     try:
-        return engine(head.beta * head.logit_direction(x), y, logs, tolerance)
+        return engine(head.beta * head.logit_direction(x), *with_mass(y, logs), tolerance)
     except torch.OutOfMemoryError:
         free, total = torch.cuda.mem_get_info(x.device)
         raise BadParameter(
@@ -156,6 +156,17 @@ def log_weights(weights: Array | None, y: Float[Tensor, "*batch n d"]) -> Tensor
     if weights is None:
         return None
     return torch.from_numpy(as_weights(weights, y.shape[-2])).log().to(y)
+
+
+def with_mass(y: Float[Tensor, "*batch n d"], logs: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The sources that have mass, and their log weights: engines take log weights for finite.
+
+    A massless source adds nothing to eq. 1, but its logit may be the largest by far, and e^logit would overflow.
+    """
+    if logs is None:
+        return y, None
+    there = logs > -torch.inf
+    return (y, logs) if bool(there.all()) else (y[..., there, :], logs[there])
 
 
 def pick(engine: str) -> Engine:

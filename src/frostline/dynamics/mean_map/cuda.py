@@ -68,7 +68,6 @@ def unable(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance
 def _one(p: Tensor, y: Tensor, logs: Tensor | None, tolerance: float) -> Tensor:
     weights = torch.ones_like(y[:, 0]) if logs is None else (logs - logs.max()).exp()
     light = logs is not None and log_range(logs) > WIDEST_SINGLE
-    y, weights = y[weights > 0], weights[weights > 0]
     order, asked = _order(y), _order(torch.nn.functional.normalize(p, dim=-1))
     y, weights = y[order], weights[order]
     # Logits are in units of log 2, which is what the hardware's exponential wants.

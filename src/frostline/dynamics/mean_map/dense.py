@@ -47,8 +47,8 @@ def compilable(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None) -> bo
 
 
 def log_range(log_weights: Tensor) -> float:
-    """How far logarithms of weights are apart, those of weight zero aside."""
-    return float(log_weights.max() - log_weights[log_weights > -torch.inf].min())
+    """How far logarithms of weights are apart."""
+    return float(log_weights.max() - log_weights.min())
 
 
 def fused(

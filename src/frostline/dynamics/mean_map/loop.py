@@ -52,8 +52,8 @@ def _all_pairs(p, y, w, out):
         if not sums[0] > VANISHED:
             sums[:] = 0.0
             if wide == 3:
-                add_three(query, sources, w, n, largest_three(query, sources, w, n), sums)
+                add_three(query, sources, w, n, largest_three(query, sources, n), sums)
             else:
-                add_four(query, sources, w, n, largest_four(query, sources, w, n), sums)
+                add_four(query, sources, w, n, largest_four(query, sources, n), sums)
         for k in range(wide):
             out[member, row, k] = sums[1 + k] / sums[0]

@@ -110,27 +110,25 @@ def add_four(p, z, w, count, shift, sums):
 
 @njit(fastmath=FAST)
 @no_type_check
-def largest_three(p, z, w, count):
-    """The largest ⟨p,z⟩ of sources with a weight."""
+def largest_three(p, z, count):
+    """The largest ⟨p,z⟩."""
     a, b, c = p[0], p[1], p[2]
     x, y, v = z[0], z[1], z[2]
     best = -1.0e308
     for j in range(count):
         t = a * x[j] + b * y[j] + c * v[j]
-        t = t if w[j] > 0.0 else -1.0e308
         best = t if t > best else best
     return best
 
 
 @njit(fastmath=FAST)
 @no_type_check
-def largest_four(p, z, w, count):
+def largest_four(p, z, count):
     """The same with four components."""
     a, b, c, d = p[0], p[1], p[2], p[3]
     x, y, v, u = z[0], z[1], z[2], z[3]
     best = -1.0e308
     for j in range(count):
         t = a * x[j] + b * y[j] + c * v[j] + d * u[j]
-        t = t if w[j] > 0.0 else -1.0e308
         best = t if t > best else best
     return best

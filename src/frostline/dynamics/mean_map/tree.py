@@ -64,8 +64,6 @@ class Plan:
     ) -> "Plan":
         d = p.shape[1]
         weights = np.ones(len(y)) if log_weights is None else np.exp(log_weights - log_weights.max())
-        if not (weights > 0).all():
-            y, weights = y[weights > 0], weights[weights > 0]
         # Queries that overflow give no numbers, which is the caller's to refuse.
         with interruptible(), np.errstate(over="ignore", invalid="ignore"):
             boxes = boxed(np.ascontiguousarray(y), weights / weights.sum())
