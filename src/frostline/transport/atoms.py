@@ -4,8 +4,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize
 
-from frostline.transport.distance import Coupling
-from frostline.transport.exact import SURE, Solution, transported
+from frostline.transport.balancing import SLIVER, balanced
+from frostline.transport.distance import KNOWN, Coupling
+from frostline.transport.exact import SURE, Solution, proved, total_cost, transported
 from frostline.transport.index import power_mean
 from frostline.transport.problem import Problem
 
@@ -23,6 +24,13 @@ def two_atoms(
     The first atom is filled by the tokens for which it is cheapest compared with the second; the token at the cut is
     split.
     """
+    return two_atoms_bounds(x, weights, atoms, share, p)[1]
+
+
+def two_atoms_bounds(
+    x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"], atoms: Float[np.ndarray, "2 d"], share: float, p: float
+) -> tuple[float, float]:
+    """The same from below and above: masses are known to rounding, and a sliver may belong to the other atom."""
     chords = np.linalg.norm(x[:, None, :] - atoms, axis=2)
     # In units of the largest chord: for large p its power under- or overflows.
     unit = float(chords.max()) or 1.0
@@ -31,13 +39,20 @@ def two_atoms(
     # Sums in extended precision, where there is one: the share was summed in another order, and moving the sliver of
     # mass between two roundings across the sphere would cost its root.
     sums = np.concatenate([[0.0], np.cumsum(weights[order], dtype=np.longdouble)])
-    rounding = 8 * np.finfo(float).eps + 4 * len(x) * np.finfo(np.longdouble).eps
+    sliver = (SLIVER + 4 * len(x) * np.finfo(np.longdouble).eps) * share
     nearest = sums[np.abs(sums - share).argmin()]
-    cut = nearest if abs(nearest - share) <= rounding else share
+    matched = abs(nearest - share) <= sliver
+    cut = nearest if matched else share
     filled = np.clip(cut - sums[:-1], 0.0, weights[order]).astype(np.float64)
     parts = np.concatenate([filled, weights[order] - filled])
     used = parts > 0
-    return float(power_mean(np.concatenate([chords[order, 0], chords[order, 1]])[used], parts[used], p))
+    value = float(power_mean(np.concatenate([chords[order, 0], chords[order, 1]])[used], parts[used], p))
+    if matched:
+        return value, value
+    # The token at the cut is split; its sliver would go to the other atom.
+    split = costs[order[min(int(np.searchsorted(sums, cut)) - 1, len(x) - 1)]]
+    change, power = float(sliver * abs(split[0] - split[1])), (value / unit) ** p
+    return unit * max(0.0, power - change) ** (1 / p), unit * (power + change) ** (1 / p)
 
 
 MOST_ATOMS = 64
@@ -62,15 +77,16 @@ def few_atoms(problem: Problem) -> Solution:
         open_ones = np.argpartition(margin, count - 1)[:count] if count < n else np.arange(n)
         found = _completed(problem, costs, best, open_ones)
         if found is not None:
-            coupling, prices = found
-            chosen = (costs - prices)[coupling.rows, coupling.columns]
-            if count >= n or (chosen <= (costs - prices).min(1)[coupling.rows] + 1e-12).all():
-                total = float((coupling.mass * costs[coupling.rows, coupling.columns]).sum())
-                if total < SURE:
-                    # Moves so short are noise to the test above.
-                    return transported(moves, problem.a, problem.b, problem.p)
-                value = unit * total ** (1 / problem.p)
-                return Solution(value, value, coupling, (costs - prices).min(1), unit)
+            coupling, excess, prices = found
+            upper = total_cost(moves[coupling.rows, coupling.columns], coupling.mass, excess, unit, problem.p)
+            lower = min(upper, unit * proved(costs, problem.a, problem.b, prices, problem.p))
+            if upper - lower <= KNOWN * upper:
+                return Solution(lower, upper, coupling, (costs - prices).min(1), unit)
+            if (upper / unit) ** problem.p < SURE:
+                count = n
+        if count >= n:
+            # Moves so short beside the longest one, or masses so small, that the dual says too little.
+            return transported(moves, problem.a, problem.b, problem.p)
         count = min(n, 4 * count)
 
 
@@ -88,22 +104,27 @@ def _prices(costs: Float[np.ndarray, "n k"], a: np.ndarray, b: np.ndarray) -> Fl
 
 def _completed(
     problem: Problem, costs: np.ndarray, best: np.ndarray, open_ones: np.ndarray
-) -> tuple[Coupling, np.ndarray] | None:
+) -> tuple[Coupling, float, np.ndarray] | None:
     """Settle the open points exactly in the room the others leave; None when those others want too much."""
     import ot
 
     settled = np.setdiff1d(np.arange(len(best)), open_ones, assume_unique=True)
-    room = problem.b - np.bincount(best[settled], weights=problem.a[settled], minlength=len(problem.b))
-    if not (room >= -1e-15).all():
+    filled = np.zeros(len(problem.b), dtype=np.longdouble)
+    np.add.at(filled, best[settled], problem.a[settled])
+    left = problem.b - filled
+    if not (left >= -1e-15).all():
         return None
-    room, mass = np.maximum(room, 0.0), problem.a[open_ones]
+    room, mass = np.maximum(left, 0.0).astype(float), problem.a[open_ones]
     if not room.sum() > 0:
         return None
     plan, log = ot.emd(mass / mass.sum(), room / room.sum(), costs[open_ones], log=True, numItermax=10_000_000)
     rows, columns = np.nonzero(np.asarray(plan))
+    rest = Coupling(rows, columns, np.asarray(plan)[rows, columns] * mass.sum())
+    known = SLIVER * mass, SLIVER * (problem.b + filled).astype(float)
+    rest, excess = balanced(rest, mass, left, known)
     coupling = Coupling(
-        np.concatenate([settled, open_ones[rows]]),
-        np.concatenate([best[settled], columns]),
-        np.concatenate([problem.a[settled], np.asarray(plan)[rows, columns] * mass.sum()]),
+        np.concatenate([settled, open_ones[rest.rows]]),
+        np.concatenate([best[settled], rest.columns]),
+        np.concatenate([problem.a[settled], rest.mass]),
     )
-    return coupling, np.asarray(log["v"])
+    return coupling, excess, np.asarray(log["v"])

@@ -12,13 +12,14 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from frostline.transport.couplings import cost, halved, improved, solved
 from frostline.transport.distance import Coupling
 from frostline.transport.exact import transported
+from frostline.transport.nearest import nearest, nearly_coincide
 from frostline.transport.problem import Problem
-from frostline.transport.trees import LEAF, Tree
+from frostline.transport.trees import LEAF, Tree, in_order
 
 CELLS = (512, 2048, 4096)
 """Cells of the summaries, tried in turn; the last one's costs take 128 MiB."""
@@ -63,6 +64,18 @@ class _Search:
 
     def run(self) -> Bracket:
         trees = _tree(self.problem.x), _tree(self.problem.y)
+        # The first summary of a small problem is the problem itself, and leaves nothing to be gained.
+        large = max(len(self.problem.x), len(self.problem.y)) > CELLS[0]
+        if large and nearly_coincide(self.problem, self.rng):
+            lower, found = nearest(self.problem, *trees)
+            self.lower = max(self.lower, lower)
+            self._above(found)
+            if self._done():
+                return self._ended()
+        return self._refined(trees)
+
+    def _refined(self, trees: tuple[Tree, Tree]) -> Bracket:
+        """Summaries and regroupings, finer and finer."""
         # A summary that is too coarse for so many points leaves each query too many candidates.
         largest = max(len(self.problem.x), len(self.problem.y))
         fitting = [cells for cells in CELLS if cells >= largest / POINTS_PER_CELL] or [CELLS[-1]]
@@ -73,11 +86,15 @@ class _Search:
         else:
             while self._regrouped() > WORTHWHILE and not self._done():
                 pass
+        return self._ended()
+
+    def _ended(self) -> Bracket:
+        """The bounds with room for rounding, and what ended the search."""
         assert self.coupling is not None
         # A bracket is a guarantee: rounding may not turn it around.
         lower = min(max(0.0, self.lower * (1 - ROUNDING) - ROUNDING * self.upper), self.upper)
         upper = self.upper * (1 + ROUNDING)
-        return Bracket(lower, upper, self.coupling, *self._ended(lower, upper))
+        return Bracket(lower, upper, self.coupling, *self._reason(lower, upper))
 
     def _round(self, trees: tuple[Tree, Tree], cells: int) -> None:
         """One summary: a better lower bound, a better coupling."""
@@ -86,8 +103,8 @@ class _Search:
         coarse, u, whole = self._summary(trees, cells)
         if whole is not None:
             self._above(whole)
-        g, _ = _in_order(Tree.of(coarse), y_tree, u, p, geodesic)
-        f, goal = _in_order(y_tree, x_tree, g, p, geodesic)
+        g, _ = in_order(Tree.of(coarse), y_tree, u, p, geodesic)
+        f, goal = in_order(y_tree, x_tree, g, p, geodesic)
         self._below(f, g, np.abs(g[goal]) @ self.problem.a)
         if whole is not None:
             return
@@ -95,7 +112,7 @@ class _Search:
         self._above(made)
         if not self._done():
             # Transforming back can only raise the lower bound.
-            back, origin = _in_order(x_tree, y_tree, f, p, geodesic)
+            back, origin = in_order(x_tree, y_tree, f, p, geodesic)
             self._below(f, back, np.abs(f[origin]) @ self.problem.b)
         for _ in range(ROUNDS):
             if self._done():
@@ -147,7 +164,7 @@ class _Search:
     def _late(self) -> bool:
         return time.monotonic() > self.deadline
 
-    def _ended(self, lower: float, upper: float) -> tuple[bool, str]:
+    def _reason(self, lower: float, upper: float) -> tuple[bool, str]:
         if upper - lower <= self.tolerance * upper:
             return True, f"the tolerance {self.tolerance:g} was met"
         ended = "the time was over" if self._late() else "nothing more was gained"
@@ -160,15 +177,6 @@ class _Search:
 def _tree(points: np.ndarray) -> Tree:
     """A tree deep enough for the finest summary."""
     return Tree.of(points, leaf=max(1, min(LEAF, len(points) // CELLS[-1])))
-
-
-def _in_order(
-    tree: Tree, queries: Tree, potential: np.ndarray, p: float, geodesic: bool
-) -> tuple[Float[np.ndarray, "m"], Int[np.ndarray, "m"]]:
-    """The c-transform at the points of another tree, asked leaf by leaf."""
-    values, places = np.empty(len(queries.order)), np.empty(len(queries.order), dtype=np.int64)
-    values[queries.order], places[queries.order] = tree.transform(queries.points, potential, p, geodesic)
-    return values, places
 
 
 def _cells(tree: Tree, masses: np.ndarray, level: int) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k"]]:

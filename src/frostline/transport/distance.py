@@ -15,10 +15,14 @@ class Coupling(NamedTuple):
     mass: Float[np.ndarray, "k"]
 
 
+KNOWN = 1e-9
+"""Bounds that differ by less than this share give one number."""
+
+
 @dataclass(frozen=True, eq=False)
 class Distance:
     """W_p between two discrete measures lies in [lower, upper], guaranteed; ``value`` is the best single number:
-    the bound itself where both agree, else the middle.
+    the upper bound where both agree to nine digits, else the middle.
 
     method   atoms | circle | exact | bracket;  why: the reason for the method, and what ended it
     plan     (rows, columns, mass) of a coupling of the points given that costs ``upper``, when asked for and where
@@ -44,6 +48,6 @@ class Distance:
 
     def __repr__(self) -> str:
         sure = (
-            f"{self.value:.6g}" if self.width < 1e-9 else f"{self.value:.6g}, in [{self.lower:.6g}, {self.upper:.6g}]"
+            f"{self.value:.6g}" if self.width < KNOWN else f"{self.value:.6g}, in [{self.lower:.6g}, {self.upper:.6g}]"
         )
         return f"Distance(W{self.p:g} = {sure}; {self.method}: {self.why})"

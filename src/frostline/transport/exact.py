@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from frostline.arrays import Array
 from frostline.errors import BadParameter
+from frostline.transport.balancing import balanced
 from frostline.transport.distance import Coupling
 from frostline.transport.index import power_mean
 from frostline.transport.problem import Problem
@@ -79,10 +80,10 @@ def transported(
         plan, log = ot.emd(a, b, powers, numItermax=10_000_000, log=True)
         plan, v = np.asarray(plan), np.asarray(log["v"])
         rows, columns = np.nonzero(plan)
-        coupling = Coupling(rows, columns, plan[rows, columns])
         # The plan's own cost, summed here: POT's value may come out as −1e-17 near zero.
-        moves = costs[rows, columns]
-        upper = float(power_mean(moves, coupling.mass, p))
+        coupling, excess = balanced(Coupling(rows, columns, plan[rows, columns]), a, b)
+        moves = costs[coupling.rows, coupling.columns]
+        upper = total_cost(moves, coupling.mass, excess, float(costs.max()), p)
         if upper <= best[0]:
             best = upper, coupling
         longest = float(moves.max())
@@ -92,12 +93,18 @@ def transported(
         unit = room * longest
     upper, coupling = best
     f = np.asarray(log["u"])
-    lower = upper if sure or upper == 0 else min(upper, unit * _proved(powers, a, b, v, p))
-    return Solution(upper if upper - lower <= 1e-9 * upper else lower, upper, coupling, f, unit)
+    return Solution(min(upper, unit * proved(powers, a, b, v, p)), upper, coupling, f, unit)
 
 
-def _proved(powers: np.ndarray, a: np.ndarray, b: np.ndarray, g: np.ndarray, p: float) -> float:
+def total_cost(moves: np.ndarray, mass: np.ndarray, excess: float, largest: float, p: float) -> float:
+    """(Σ mass·move^p)^{1/p}, with the mass that a plan cannot place moved as far as any."""
+    return float(power_mean(np.append(moves, largest * (excess > 0)), np.append(mass, excess), p))
+
+
+def proved(powers: np.ndarray, a: np.ndarray, b: np.ndarray, g: np.ndarray, p: float) -> float:
     """W_p from below: g and f = min_j c^p − g are feasible whatever the solver did."""
+    # Any constant may be added to g; around 0 its sums have the most digits.
+    g = g - b @ g
     f = (powers - g).min(1)
     total = math.fsum(a * f) + math.fsum(b * g)
     rounding = 4 * (1 + p) * np.finfo(float).eps * float(a @ np.abs(f) + b @ np.abs(g) + np.abs(g).max())

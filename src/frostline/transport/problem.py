@@ -1,5 +1,6 @@
 """Two discrete measures to compare: checked, in float64, without massless points and with repeated points merged."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,9 @@ HIGHEST = 100.0
 MOST = 1e290
 """The largest weight."""
 ALL = slice(None)
+EPSILON = np.finfo(float).eps
+BLUR = 16 * EPSILON
+"""How far bringing both ends to unit length may move an angle; radians."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,8 @@ class Problem:
                 f"{abs(a.sum() - b.sum()):.3g}; mass can only be moved, not made. Divide each by its sum if shares are "
                 "meant."
             )
-        a, b = a / a.sum(), b / b.sum()
+        # Sums to the last bit do not depend on the order of the points: equal masses stay equal.
+        a, b = a / math.fsum(a), b / math.fsum(b)
         scale = 1.0 if metric == "geodesic" else _binary(max(np.abs(left).max(), np.abs(right).max()))
         x_rows, x_mass, x_of = _merged(left / scale, a)
         y_rows, y_mass, y_of = _merged(right / scale, b)
@@ -95,14 +100,26 @@ class Problem:
 
     def distances(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """c(x_i, y_i), pair by pair."""
-        return self._measured(np.linalg.norm(x - y, axis=-1))
+        chords = np.linalg.norm(x - y, axis=-1)
+        return _angles(chords, np.linalg.norm(x + y, axis=-1)) if self.geodesic else chords
 
     def costs(self, rows: np.ndarray | slice = ALL, columns: np.ndarray | slice = ALL) -> np.ndarray:
         """c(x_i, y_j) for these rows and columns, from differences: near zero 2 − 2⟨x,y⟩ has no digits left."""
-        return self._measured(np.asarray(cdist(self.x[rows], self.y[columns])))
+        x, y = self.x[rows], self.y[columns]
+        chords = np.asarray(cdist(x, y))
+        return _angles(chords, np.asarray(cdist(x, -y))) if self.geodesic else chords
 
-    def _measured(self, chords: np.ndarray) -> np.ndarray:
-        return 2 * np.arcsin(np.minimum(1.0, chords / 2)) if self.geodesic else chords
+    def widened(self, lower: float, upper: float) -> tuple[float, float]:
+        """The bounds with room for the rounding of costs, of their sums and of masses, and in the unit of the points
+        as given. A distance of 0 stays 0."""
+        share, blur = (64 + self.x.shape[1]) * EPSILON, BLUR if self.geodesic and upper > 0 else 0.0
+        lower, upper = max(0.0, lower * (1 - share) - blur), upper * (1 + share) + blur
+        return self.scale * lower, self.scale * upper
+
+
+def _angles(chords: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Angles from |x − y| and |x + y|: the chord alone has lost half the digits near antipodes."""
+    return 2 * np.arctan2(chords, sums)
 
 
 def _points(points: Array, name: str, metric: str) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 
 from frostline.arrays import Array, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights
-from frostline.transport.atoms import MOST_ATOMS, few_atoms, two_atoms
-from frostline.transport.distance import Coupling, Distance
+from frostline.transport.atoms import MOST_ATOMS, few_atoms, two_atoms_bounds
+from frostline.transport.distance import KNOWN, Coupling, Distance
 from frostline.transport.exact import BUDGET, Solution, simplex
 from frostline.transport.problem import Problem
 
@@ -75,8 +75,8 @@ def wasserstein(
     else:
         raise BadParameter(f"method {method!r} is unknown; there are: auto, {', '.join(METHODS)}.")
     lower, upper, found, ended = known or METHODS[method](problem, wish)
-    lower, upper = problem.scale * lower, problem.scale * upper
-    value = upper if lower == upper else (lower + upper) / 2
+    lower, upper = problem.widened(lower, upper)
+    value = upper if upper - lower <= KNOWN * upper else (lower + upper) / 2
     given = _given(problem, found) if plan and found is not None else None
     reason = f"{why}; {ended}" if ended else why
     return Distance(value, lower, upper, problem.p, metric, method, reason, given)
@@ -111,8 +111,8 @@ def _atoms(problem: Problem, wish: _Wish) -> _Found:
     if len(one.y) == 2 and not one.geodesic:
         # The lighter atom first: its mass has more digits than 1 less the other's.
         light = int(one.b.argmin())
-        value: float = two_atoms(one.x, one.a, one.y[[light, 1 - light]], float(one.b[light]), p=one.p)
-        return value, value, None, ""
+        lower, upper = two_atoms_bounds(one.x, one.a, one.y[[light, 1 - light]], float(one.b[light]), one.p)
+        return lower, upper, None, ""
     found = few_atoms(one)
     rows, columns, mass = found.coupling
     return found.lower, found.upper, Coupling(columns, rows, mass) if flipped else found.coupling, _ended(found)
@@ -147,7 +147,7 @@ def _exact(problem: Problem, wish: _Wish) -> _Found:
 
 
 def _ended(found: Solution) -> str:
-    return "" if found.lower == found.upper else "the moves are too short beside the longest one for all digits"
+    return "" if found.upper - found.lower <= KNOWN * found.upper else "the moves are too short beside the longest one for all digits"
 
 
 def _bracket(problem: Problem, wish: _Wish) -> _Found:

@@ -77,6 +77,15 @@ class Tree:
         return values, self.order[places]
 
 
+def in_order(
+    tree: Tree, queries: Tree, potential: Float[np.ndarray, "n"], p: float, geodesic: bool
+) -> tuple[Float[np.ndarray, "m"], Int[np.ndarray, "m"]]:
+    """The c-transform at the points of another tree, asked leaf by leaf."""
+    values, places = np.empty(len(queries.order)), np.empty(len(queries.order), dtype=np.int64)
+    values[queries.order], places[queries.order] = tree.transform(queries.points, potential, p, geodesic)
+    return values, places
+
+
 @njit()
 @no_type_check
 def divided(keys, items, mass, half):
@@ -225,24 +234,43 @@ def _least(x, record, p, geodesic):
         away = max(record[k] - away, 0.0, away - record[d + k])
         square += away * away
         shift += half * (x[k] - record[2 * d + k])
-    return _power(square, p, geodesic) - 2 * shift - record[4 * d]
+    if geodesic:
+        # Near antipodes the angle hangs on the chord's last digits; a shorter one is on the safe side.
+        chord = np.sqrt(square) * (1 - (d + 8) * 2.3e-16)
+        angle = 2 * np.arcsin(min(1.0, chord / 2))
+        return (angle * angle if p == 2 else angle**p) - record[4 * d]
+    return _power(square, p) - 2 * shift - record[4 * d]
 
 
 @njit(inline="always")
 @no_type_check
-def _power(square, p, geodesic):
-    """c^p from the squared chord."""
-    if geodesic:
-        angle = 2 * np.arcsin(min(1.0, np.sqrt(square) / 2))
-        return angle * angle if p == 2 else angle**p
+def _power(square, p):
+    """c^p from c²."""
     return square if p == 2 else np.sqrt(square) if p == 1 else square ** (p / 2)
+
+
+@njit(inline="always")
+@no_type_check
+def _cost(x, y, p, geodesic):
+    """c(x, y)^p. Beyond a right angle the chord loses digits, and x + y has them."""
+    square, opposite = 0.0, 0.0
+    for k in range(len(x)):
+        square += (x[k] - y[k]) ** 2
+    if not geodesic:
+        return _power(square, p)
+    if square < 2:
+        angle = 2 * np.arcsin(np.sqrt(square) / 2)
+    else:
+        for k in range(len(x)):
+            opposite += (x[k] + y[k]) ** 2
+        angle = 2 * np.arctan2(np.sqrt(square), np.sqrt(opposite))
+    return angle * angle if p == 2 else angle**p
 
 
 @njit(parallel=True)
 @no_type_check
 def _transform(x, y, g, records, start, stop, p, geodesic):
-    m, d = x.shape
-    nodes = len(start)
+    m, nodes = len(x), len(start)
     values, places = np.empty(m), np.empty(m, np.int64)
     blocks = (m + BLOCK - 1) // BLOCK
     for block in prange(blocks):
@@ -250,10 +278,7 @@ def _transform(x, y, g, records, start, stop, p, geodesic):
         place = 0
         for i in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
             # The answer of the query before is a good first guess: nearly everything else can be left out at once.
-            square = 0.0
-            for k in range(d):
-                square += (x[i, k] - y[place, k]) ** 2
-            best = _power(square, p, geodesic) - g[place]
+            best = _cost(x[i], y[place], p, geodesic) - g[place]
             stack[0], bounds[0], height = 0, -np.inf, 1
             while height > 0:
                 height -= 1
@@ -262,10 +287,7 @@ def _transform(x, y, g, records, start, stop, p, geodesic):
                     continue
                 if 2 * node + 2 >= nodes:
                     for j in range(start[node], stop[node]):
-                        square = 0.0
-                        for k in range(d):
-                            square += (x[i, k] - y[j, k]) ** 2
-                        value = _power(square, p, geodesic) - g[j]
+                        value = _cost(x[i], y[j], p, geodesic) - g[j]
                         if value < best:
                             best, place = value, j
                     continue

@@ -1,0 +1,64 @@
+"""Clouds that nearly coincide: bounds from nearest points.
+
+Every unit of mass travels at least to the nearest point of the other cloud: that bounds W_p from below for every p, in
+both directions. Where the nearest points are one-to-one and masses agree, going there is a coupling too, and optimal.
+"""
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from frostline.transport.balancing import SLIVER
+from frostline.transport.couplings import halved, solved
+from frostline.transport.distance import Coupling
+from frostline.transport.index import power_mean
+from frostline.transport.problem import Problem
+from frostline.transport.trees import Tree, in_order
+
+SOME = 64
+"""Points of each cloud that are asked for their nearest two in the other one."""
+CLOSE = 0.25
+"""A point is close where its nearest is at most at this share of the distance of the second nearest."""
+MOST = 0.9
+"""Clouds nearly coincide where this share of both is close."""
+
+
+def nearly_coincide(problem: Problem, rng: np.random.Generator) -> bool:
+    """Whether nearest points say something, asked of some of them: elsewhere all of them would take too long."""
+    return _close(problem.x, problem.y, rng) and _close(problem.y, problem.x, rng)
+
+
+def _close(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> bool:
+    if len(y) == 1:
+        return False
+    some = x[rng.choice(len(x), min(len(x), SOME), replace=False)]
+    first, second = np.partition(cdist(some, y), 1, axis=1)[:, :2].T
+    return bool((first <= CLOSE * second).mean() >= MOST)
+
+
+def nearest(problem: Problem, x_tree: Tree, y_tree: Tree) -> tuple[float, Coupling]:
+    """A lower bound of W_p, and a coupling along nearest points as far as these are one-to-one."""
+    geodesic, p = problem.geodesic, problem.p
+    away, goal = in_order(y_tree, x_tree, np.zeros(len(problem.y)), 1.0, geodesic)
+    back, _ = in_order(x_tree, y_tree, np.zeros(len(problem.x)), 1.0, geodesic)
+    lower = max(float(power_mean(away, problem.a, p)), float(power_mean(back, problem.b, p)))
+    return lower, _coupled(problem, away, goal)
+
+
+def _coupled(problem: Problem, away: np.ndarray, goal: np.ndarray) -> Coupling:
+    """The closest point with the same goal goes there; what is left over is coupled group by group."""
+    order = np.lexsort((away, goal))
+    first = np.concatenate([[True], goal[order][1:] != goal[order][:-1]])
+    rows = order[first]
+    columns = goal[rows]
+    mass = np.minimum(problem.a[rows], problem.b[columns])
+    a, b = problem.a.copy(), problem.b.copy()
+    a[rows] -= mass
+    b[columns] -= mass
+    x, y = np.flatnonzero(a > SLIVER * problem.a), np.flatnonzero(b > SLIVER * problem.b)
+    if not (len(x) and len(y)):
+        return Coupling(rows, columns, mass)
+    # Both sums agree up to rounding; groups halve each by its own.
+    rest = Problem(problem.x[x], problem.y[y], a[x], b[y], problem.p, problem.metric, x, y)
+    found = solved(rest, halved(rest.x, rest.a, rest.y, rest.b))
+    pieces = (rows, x[found.rows]), (columns, y[found.columns]), (mass, found.mass)
+    return Coupling(*(np.concatenate(part) for part in pieces))
