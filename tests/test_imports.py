@@ -12,7 +12,7 @@ import frostline
 ROOT = Path(frostline.__file__).parent
 # A room may import from its own and from earlier rows.
 ROWS = [
-    {"errors", "stopping", "arrays", "compiled", "sphere", "sample", "attention"},
+    {"printable", "errors", "stopping", "arrays", "compiled", "sphere", "sample", "attention"},
     {"theory"},
     {"dynamics", "transport"},
     {"analysis"},

@@ -1,8 +1,16 @@
 """Named failures that advise. Every bad-input error is a ValueError whose message is one readable sentence."""
 
+from frostline.printable import printable
+
 
 class FrostlineError(ValueError):
-    """Bad input: the message says what is wrong, with which numbers, and what to do."""
+    """Bad input: the message says what is wrong, with which numbers, and what to do.
+
+    Messages quote names from files, so that they are made printable here, for every reader of them.
+    """
+
+    def __init__(self, *said: object):
+        super().__init__(*(printable(one) if isinstance(one, str) else one for one in said))
 
 
 class BadArray(FrostlineError):

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from frostline.cli import options
+from frostline.printable import printable_json
 
 SHOWN = 20
 
@@ -44,7 +45,7 @@ def events(
             for event in found:
                 facts = event.facts() | {"time": _told(event.time)}
                 if json:
-                    print(jsonlib.dumps(facts, ensure_ascii=False))
+                    print(printable_json(jsonlib.dumps(facts, ensure_ascii=False)))
                     continue
                 if str(facts["text"])[:1] in ("=", "+", "-", "@"):
                     facts["text"] = f"'{facts['text']}"  # or a spreadsheet would take it for a formula

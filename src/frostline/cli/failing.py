@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from frostline.printable import printable, printable_json
+
 RESUMED = ("simulate", "sweep", "reproduce")
 """Commands that go on where they stopped."""
 
@@ -59,10 +61,10 @@ def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
 def _fail(sentence: str, code: int, as_json: bool) -> NoReturn:
     try:
         if as_json:
-            print(json.dumps({"error": sentence}, ensure_ascii=False), flush=True)
+            print(printable_json(json.dumps({"error": sentence}, ensure_ascii=False)), flush=True)
     except OSError:
         # What could not be written was this, perhaps; stderr hears it anyway.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if sys.stderr is not None:
-        print(f"frostline: {sentence}", file=sys.stderr)
+        print(f"frostline: {printable(sentence)}", file=sys.stderr)
     sys.exit(code)

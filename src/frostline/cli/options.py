@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from frostline.printable import printable, printable_json
+
 SpecFile = Annotated[Path, typer.Argument(help="A TOML file: tokens, dimension, beta, B, V, …", metavar="SPEC")]
 Beta = Annotated[float | None, typer.Option(help="Inverse temperature.")]
 Tokens = Annotated[int | None, typer.Option(help="How many tokens.")]
@@ -21,11 +23,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stder
 def say(text: str, *, hang: int = 2) -> None:
     """A sentence on stdout, wrapped at the width of the terminal, later lines indented by ``hang``."""
     width = max(40, min(100, shutil.get_terminal_size().columns))
-    print(textwrap.fill(text, width, subsequent_indent=" " * hang))
+    print(textwrap.fill(printable(text), width, subsequent_indent=" " * hang))
 
 
 def print_json(value: Mapping[str, Any]) -> None:
     """JSON on stdout; NaN and infinity become null."""
     from frostline.store import plain
 
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+    print(printable_json(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)))

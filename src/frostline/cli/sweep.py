@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frostline.cli import options
+from frostline.printable import printable
 
 if TYPE_CHECKING:
     from frostline.sweeping.plan import Plan
@@ -112,7 +113,7 @@ def _sentences() -> Any:
     def told(progress: "Progress") -> None:
         nonlocal before
         if progress.said and progress.said != before:
-            print(f"frostline: {progress.said}", file=sys.stderr, flush=True)
+            print(f"frostline: {printable(progress.said)}", file=sys.stderr, flush=True)
         before = progress.said
 
     return told
