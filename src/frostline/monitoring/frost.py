@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from frostline.monitoring.baseline import LEVELS, VERSION, Baseline
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.detector import PARTS, TABLE, Detector, Standards
 from frostline.monitoring.directions import Directions
+from frostline.monitoring.header import brief, check_header
 from frostline.monitoring.judging import Judge
 from frostline.monitoring.profiles import clouds_of, names
 from frostline.monitoring.words import Probes
@@ -61,8 +63,8 @@ def load_baseline(path: str | Path) -> Baseline:
         with safe_open(path, framework="pt") as opened:
             header = (opened.metadata() or {}).get("frostline")
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BadBaseline(f"{path} is not a whole baseline ({error}); copy it again or make it anew.") from None
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, AttributeError) as error:
+        raise BadBaseline(f"{path} is not a whole baseline ({brief(error)}); copy it again or make it anew.") from None
     if header is None:
         raise BadBaseline(f"{path} is a safetensors file, but not a baseline of frostline.")
     try:
@@ -73,27 +75,29 @@ def load_baseline(path: str | Path) -> Baseline:
     except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError):
         raise BadBaseline(f"{path} has a header that cannot be read; make the baseline anew.") from None
     if version > VERSION:
-        raise BadBaseline(f"{path} was made by a newer frostline (format {version}, this one reads {VERSION}); update.")
+        raise BadBaseline(
+            f"{path} was made by a newer frostline (format {brief(version)}, this one reads {VERSION}); update."
+        )
     if version < OLDEST:
         raise BadBaseline(
-            f"{path} was made by an older frostline (format {version}, this reads {OLDEST} to {VERSION}); make it anew."
+            f"{path} was made by an older frostline (format {brief(version)}, this reads {OLDEST} to {VERSION}); make "
+            "it anew."
         )
     if any(tensor.dtype not in (torch.float32, torch.uint8) for tensor in tensors.values()):
         raise BadBaseline(f"{path} holds tensors of a kind no baseline has; make it anew.")
     if about.pop("checksum", None) != _checksum(tensors, about):
         raise BadBaseline(f"{path} is damaged: its contents do not match its checksum; copy it again.")
     try:
+        check_header(about)
         told = about.pop("judges")
         _, layers, dimension = about["shape"]
-        judges = {level: _judge(tensors, level, told[level], int(layers), int(dimension)) for level in LEVELS}
-        texts = json.loads(tensors["texts"].numpy().tobytes()) if "texts" in tensors else []
-        if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
-            raise TypeError("texts are not texts")
-        if missing := {"model", "model_sha256", "tokenizer_sha256", "texts"} - set(about):
-            raise KeyError(*missing)
-        return Baseline(judges, {"files_sha256": None} | about | {"version": VERSION}, tuple(texts))
-    except (KeyError, ValueError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        judges = {level: _judge(tensors, level, told[level], layers, dimension) for level in LEVELS}
+        kept = _texts(tensors.pop("texts")) if "texts" in tensors else ()
+        if others := set(tensors) - {f"{level}.{name}" for level in LEVELS for name in _tensors(judges[level])}:
+            raise ValueError(f"{len(others)} tensors are none of a baseline, {brief(min(others))} among them")
+    except (ValueError, RecursionError) as error:
         raise BadBaseline(f"{path} lacks parts of a baseline ({error}); make it anew.") from None
+    return Baseline(judges, {"files_sha256": None} | about | {"version": VERSION}, kept)
 
 
 def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
@@ -126,36 +130,58 @@ def _tensors(judge: Judge) -> dict[str, Tensor]:
 def _judge(tensors: Mapping[str, Tensor], level: str, told: Mapping[str, Any], layers: int, dimension: int) -> Judge:
     clouds = clouds_of(layers, level)
     if list(clouds) != told["clouds"]:
-        raise ValueError(f"it looks at clouds {told['clouds']} of {layers} layers")
-    own = {name.removeprefix(f"{level}."): tensor for name, tensor in tensors.items() if name.startswith(f"{level}.")}
+        raise ValueError(f"it looks at clouds {brief(told['clouds'])} of {layers} layers")
+    numbers, kinds, probes = len(names(clouds)), len(told["kinds"]), len(told["probes"])
+    own = _Checked(tensors, level)
     detector = Detector(
-        Directions(tuple(told["kinds"]), own["directions.weights"], own["directions.offsets"]),
-        Probes(tuple(told["probes"]), own["probes.weights"], own["probes.offsets"]),
-        own["codes"],
-        own["centre"],
-        own["whitening"],
-        own["cosines"],
-        Standards(own["standards.kinds"]),
-        Standards(own["standards.parts"]),
+        Directions(
+            tuple(told["kinds"]),
+            own("directions.weights", kinds, len(clouds) * dimension + numbers),
+            own("directions.offsets", kinds),
+        ),
+        Probes(tuple(told["probes"]), own("probes.weights", len(clouds), probes, dimension), own("probes.offsets", probes)),
+        own("codes", None, min(2, len(clouds)) * dimension),
+        own("centre", numbers),
+        own("whitening", numbers, numbers),
+        own("cosines", len(clouds)),
+        Standards(own("standards.kinds", kinds + probes, len(TABLE))),
+        Standards(own("standards.parts", len(PARTS), len(TABLE))),
     )
-    numbers, kinds = len(names(clouds)), len(told["kinds"]) + len(told["probes"])
-    expected = {
-        "directions.weights": (len(told["kinds"]), len(clouds) * dimension + numbers),
-        "directions.offsets": (len(told["kinds"]),),
-        "probes.weights": (len(clouds), len(told["probes"]), dimension),
-        "probes.offsets": (len(told["probes"]),),
-        "codes": (len(own["codes"]), min(2, len(clouds)) * dimension),
-        "centre": (numbers,),
-        "whitening": (numbers, numbers),
-        "cosines": (len(clouds),),
-        "standards.kinds": (kinds, len(TABLE)),
-        "standards.parts": (len(PARTS), len(TABLE)),
-        "calibration.table": (len(own["calibration.edges"]) + 1, own["calibration.table"].shape[1]),
-    }
-    for name, shape in expected.items():
-        if own[name].shape != shape or own[name].dtype != torch.float32:
-            raise ValueError(f"{level}.{name} has shape {tuple(own[name].shape)}, not {shape}")
-        # Rows of the table are filled up with infinity; nothing else may hold what is no number.
-        if bool((own[name].isnan() if name == "calibration.table" else ~own[name].isfinite()).any()):
-            raise ValueError(f"{level}.{name} holds entries that are no numbers")
-    return Judge(clouds, detector, Conformal(own["calibration.table"], own["calibration.edges"]))
+    table = own("calibration.table", None, None, filled=True)
+    edges = own("calibration.edges", len(table) - 1)
+    if not bool((table[:, 1:] >= table[:, :-1]).all() and table[:, 0].isfinite().all() and (edges.diff() > 0).all()):
+        raise ValueError(f"{level}.calibration is not in order")
+    return Judge(clouds, detector, Conformal(table, edges))
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """The tensors of one level, each checked when it is taken."""
+
+    tensors: Mapping[str, Tensor]
+    level: str
+
+    def __call__(self, name: str, *shape: int | None, filled: bool = False) -> Tensor:
+        """``None`` in ``shape``: one or more. ``filled``: rows are filled up with infinity."""
+        name = f"{self.level}.{name}"
+        if name not in self.tensors:
+            raise ValueError(f"there is no tensor {name}")
+        found = self.tensors[name]
+        fits = len(found.shape) == len(shape) and all(
+            size > 0 if wanted is None else size == wanted for size, wanted in zip(found.shape, shape, strict=True)
+        )
+        if not fits or found.dtype != torch.float32:
+            wanted = " × ".join("any" if size is None else str(size) for size in shape)
+            kind = str(found.dtype).removeprefix("torch.")
+            raise ValueError(f"{name} has shape {tuple(found.shape)} in {kind}, not {wanted} in float32")
+        if bool((found.isnan() | found.isneginf() if filled else ~found.isfinite()).any()):
+            raise ValueError(f"{name} holds entries that are no numbers")
+        return found
+
+
+def _texts(told: Tensor) -> tuple[str, ...]:
+    """The texts that were kept: UTF-8 of a JSON list."""
+    texts = json.loads(told.numpy().tobytes()) if told.dtype == torch.uint8 else None
+    if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
+        raise ValueError("the texts that were kept are not texts")
+    return tuple(texts)

@@ -144,6 +144,8 @@ class Judged:
 
     def _words(self, row: int, spell: Spell | None) -> tuple[str, tuple[int, ...]]:
         probes = self.judge.detector.probes.kinds
+        if not probes:
+            return "words that do not belong", ()
         most = int(self.parts.kinds[row, -len(probes) :].argmax())
         odds = self.profile.tokens[row, most]
         top = odds.topk(min(WORDS, len(odds))).indices.tolist()
