@@ -135,7 +135,7 @@ def bert_base_on_gpu() -> tuple[Any, Baseline]:
 
     torch.manual_seed(0)
     model = transformers.BertModel(transformers.BertConfig()).eval()
-    base = fl.baseline(model, Numbers(), [str(k) for k in range(600)])
+    base = fl.baseline(model, [str(k) for k in range(600)], tokenizer=Numbers())
     return model.to("cuda"), base
 
 

@@ -17,7 +17,9 @@ def shown(text):
 
 
 def test_what_a_terminal_would_obey_is_escaped():
-    assert shown(printable(HOSTILE)) and printable(HOSTILE).startswith("a\\x1b[31mred\\x1b]0;title\\x07 \\x9b2J \\u202eg")
+    assert shown(printable(HOSTILE)) and printable(HOSTILE).startswith(
+        "a\\x1b[31mred\\x1b]0;title\\x07 \\x9b2J \\u202eg"
+    )
     assert printable("β(xᵀBy) ≤ ½ – 水冰\u00a0§") == "β(xᵀBy) ≤ ½ – 水冰\u00a0§"
     assert printable(printable(HOSTILE)) == printable(HOSTILE)
 

@@ -15,7 +15,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def base(folder):
-    return fl.baseline(folder, texts=sentences(900, seed=0))
+    return fl.baseline(folder, sentences(900, seed=0))
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ def test_a_file_gives_the_same_scores(base, frost, folder):
 def test_a_model_in_training_gives_the_same_scores(base, live, folder):
     model = copy.deepcopy(live[0]).train()
     texts = fresh(5)
-    found = base.score(model, live[1], texts)
+    found = base.score(model, texts, tokenizer=live[1])
     assert model.training and np.allclose(found.scores, base.score(folder, texts=texts).scores, atol=1e-4)
 
 
@@ -118,7 +118,7 @@ def test_another_model_or_tokenizer(base, folder, live, tmp_path):
 
     changed = transformers.BertTokenizer(str(tmp_path / "words" / "vocab.txt"))
     with pytest.raises(fl.errors.BadBaseline, match="tokenizer is not the one"):
-        base.score(live[0], changed, fresh(3))
+        base.score(live[0], fresh(3), tokenizer=changed)
 
 
 def test_models_of_other_families_can_be_watched(tmp_path):

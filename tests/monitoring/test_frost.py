@@ -110,7 +110,23 @@ def test_tensors_that_are_none_of_a_baseline(forge):
         refused(forge({"texts": torch.frombuffer(bytearray(told), dtype=torch.uint8)}))
 
 
-STRANGE = [None, True, -1, 1.5, float("nan"), 10**400, "", "text", HOSTILE, "x" * 10**6, [], [[]], {}, [HOSTILE], [10**400]]
+STRANGE = [
+    None,
+    True,
+    -1,
+    1.5,
+    float("nan"),
+    10**400,
+    "",
+    "text",
+    HOSTILE,
+    "x" * 10**6,
+    [],
+    [[]],
+    {},
+    [HOSTILE],
+    [10**400],
+]
 
 
 @pytest.mark.parametrize("key", ["model", "shape", "model_sha256", "tokenizer_sha256", "texts", "judges", "version"])

@@ -328,7 +328,7 @@ def test_our_own_passes_are_no_traffic(base, live):
     """Scoring with a watched model, or calibrating anew, does not ring its alarm."""
     model, tokenizer = live
     with watch(model, base) as seen:
-        base.score(model, tokenizer, noise(40))
+        base.score(model, noise(40), tokenizer=tokenizer)
         assert seen.texts == 0 and seen.alarms == 0
 
 

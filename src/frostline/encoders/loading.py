@@ -197,9 +197,14 @@ def load(source: "str | Path | nn.Module") -> Encoder:
     """An encoder from a local folder, a hub id, or a live ``transformers`` model."""
     if isinstance(source, nn.Module):
         config = getattr(source, "config", None)
-        if config is None:
-            raise BadModel("the model has no .config; give a transformers model, a folder or a hub id.")
+        if not hasattr(config, "to_dict"):
+            raise BadModel(
+                f"the model, a {type(source).__name__}, has no .config of transformers; give a transformers model, a "
+                "folder or a hub id."
+            )
         return _encoder(type(source).__name__, config.to_dict(), InMemory(source.state_dict()), None, ())
+    if not isinstance(source, str | Path):
+        raise BadModel(f"the model is a {type(source).__name__}; give a transformers model, a folder or a hub id.")
     folder = _folder(str(source))
     config = _config(folder)
     _refuse(str(source), config)

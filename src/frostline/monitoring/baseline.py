@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from frostline import __version__
-from frostline.encoders.capture import Model, is_unicode, open_model, open_tokenizer, plain_copy, tokenize
+from frostline.encoders.capture import Model, is_unicode, open_model, plain_copy, tokenize
 from frostline.encoders.loading import Encoder, load, need
 from frostline.errors import BadBaseline, BadText
 from frostline.monitoring.calibration import Conformal
@@ -21,6 +21,7 @@ from frostline.monitoring.detector import Detector, Features
 from frostline.monitoring.judging import Judge, Scores
 from frostline.monitoring.profiles import clouds_of
 from frostline.monitoring.reading import read
+from frostline.monitoring.tokenizers import texts_first, tokenizer_of
 from frostline.monitoring.words import Probes, changed_tokens, learn_probe
 
 VERSION = 3
@@ -57,16 +58,17 @@ class Baseline:
 
         return save(self, Path(path))
 
+    @texts_first("base.score(model, texts, tokenizer=tokenizer)")
     def score(
         self,
         model: "nn.Module | str | Path",
-        tokenizer: Any = None,
-        texts: Iterable[str] = (),
+        texts: Iterable[str],
         *,
+        tokenizer: Any = None,
         level: str = "full",
         report: Report | None = None,
     ) -> Scores:
-        """Score texts with the model the baseline is of."""
+        """Score texts with the model the baseline is of; ``tokenizer``: needed where none is beside the model."""
         from frostline.monitoring.scoring import Scorer
 
         texts = listed(texts)
@@ -86,17 +88,20 @@ class Baseline:
             raise BadBaseline("the tokenizer is not the one the baseline was made with; its p-values mean nothing.")
 
 
+@texts_first("fl.baseline(model, texts, tokenizer=tokenizer)")
 def baseline(
     model: "nn.Module | str | Path",
-    tokenizer: Any = None,
-    texts: Iterable[str] = (),
+    texts: Iterable[str],
     *,
+    tokenizer: Any = None,
     keep_texts: bool = False,
     seed: int = 0,
     report: Report | None = None,
 ) -> Baseline:
     """Learn what these texts look like to the model; the order of the texts does not matter.
 
+    ``tokenizer``: needed where none is beside the model: in its folder, or for a live model in the folder that its
+    ``config.name_or_path`` names.
     ``keep_texts``: the file will hold the texts themselves, so that it can be merged with others.
     """
     texts = listed(texts)
@@ -148,7 +153,12 @@ def merge(
         one.check(encoder, words)
         pooled += one.texts
     return baseline(
-        live if isinstance(model, nn.Module) else model, words, pooled, keep_texts=True, seed=seed, report=report
+        live if isinstance(model, nn.Module) else model,
+        pooled,
+        tokenizer=words,
+        keep_texts=True,
+        seed=seed,
+        report=report,
     )
 
 
@@ -247,11 +257,10 @@ def opened(model: "nn.Module | str | Path", tokenizer: Any) -> tuple[Encoder, Mo
     encoder = load(model)
     if encoder.family.reads != "text":
         raise BadText(f"{encoder.name} reads images ({encoder.family.name}); baselines are of models that read text.")
-    if tokenizer is None and encoder.folder is None:
-        raise BadText("a live model needs its tokenizer too: baseline(model, tokenizer, texts).")
+    words = tokenizer_of(model, encoder, tokenizer)
     # A model in training would add its dropout to the baseline, one on a GPU could not read our batches.
     live = plain_copy(model) if isinstance(model, nn.Module) else open_model(encoder)
-    return encoder, live, open_tokenizer(encoder) if tokenizer is None else tokenizer
+    return encoder, live, words
 
 
 def _chosen(texts: Sequence[str], tokenizer: Any, seed: int) -> list[str]:
@@ -270,7 +279,7 @@ def _chosen(texts: Sequence[str], tokenizer: Any, seed: int) -> list[str]:
 
 def listed(texts: Iterable[str]) -> list[str]:
     """Texts as a list of strings that a tokenizer reads."""
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
         raise BadText(f"texts is a {type(texts).__name__}; give a list of texts.")
     found = list(texts)
     for number, text in enumerate(found):

@@ -139,7 +139,9 @@ def _judge(tensors: Mapping[str, Tensor], level: str, told: Mapping[str, Any], l
             own("directions.weights", kinds, len(clouds) * dimension + numbers),
             own("directions.offsets", kinds),
         ),
-        Probes(tuple(told["probes"]), own("probes.weights", len(clouds), probes, dimension), own("probes.offsets", probes)),
+        Probes(
+            tuple(told["probes"]), own("probes.weights", len(clouds), probes, dimension), own("probes.offsets", probes)
+        ),
         own("codes", None, min(2, len(clouds)) * dimension),
         own("centre", numbers),
         own("whitening", numbers, numbers),

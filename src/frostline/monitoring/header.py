@@ -1,4 +1,4 @@
-"""The header of a ``.frost`` file: JSON that anybody may have written, checked before anything in it is used or shown."""
+"""The header of a ``.frost`` file: JSON that anybody may have written, checked before it is used or shown."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -30,6 +30,8 @@ class Scorer:
     def tokenized(self, texts: Sequence[str]) -> Tokenized:
         """Token ids, cut at what is looked at; raises BadText when a text has none."""
         texts = listed(texts)
+        if not texts:
+            raise BadText("no text is given; give a list of texts.")
         empty = [number for number, fine in enumerate(have_tokens(texts, self.tokenizer)) if not fine]
         if empty:
             raise BadText(f"{len(empty)} of {len(texts)} texts are empty, text {empty[0]} first: they have no token.")
