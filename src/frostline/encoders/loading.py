@@ -197,7 +197,7 @@ def load(source: "str | Path | nn.Module") -> Encoder:
     """An encoder from a local folder, a hub id, or a live ``transformers`` model."""
     if isinstance(source, nn.Module):
         config = getattr(source, "config", None)
-        if not hasattr(config, "to_dict"):
+        if config is None or not hasattr(config, "to_dict"):
             raise BadModel(
                 f"the model, a {type(source).__name__}, has no .config of transformers; give a transformers model, a "
                 "folder or a hub id."
