@@ -339,9 +339,8 @@ def test_live_models_in_training_or_in_half_precision(folder):
     assert audit(half, tiny.TEXTS, tokenizer=tokenizer).proof.holds and half.dtype == torch.bfloat16
 
 
-def test_texts_the_model_was_not_made_for(folder):
-    found = audit(folder, ["quux blorb zork"] * 3 + ["the ice"])
-    assert any("% of the tokens are unknown to the tokenizer" in one for one in found.skipped)
+def test_few_texts(folder):
+    found = audit(folder, ["ice melts"] * 3 + ["the ice"])
     assert any("fewer than 8 different texts" in one for one in found.skipped)
     with pytest.raises(fl.errors.BadText, match="texts is one string"):
         audit(folder, "the ice melts")

@@ -16,11 +16,12 @@ from frostline.auditing.at_work import Measured, Measuring, Report, controls_of,
 from frostline.auditing.clouds import measure
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost import FEWEST, FrostLine
-from frostline.auditing.judging import Assumption, assumptions_of, metrics_of, sentence_of
+from frostline.auditing.headline import sentence_of
+from frostline.auditing.judging import Assumption, assumptions_of, metrics_of
 from frostline.auditing.plateau import Plateau
 from frostline.auditing.scenes import Scene, scenes
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
-from frostline.auditing.texts import checked, sample
+from frostline.auditing.texts import checked, sample, unread
 from frostline.auditing.weights import Range, Weights, read
 from frostline.encoders.capture import (
     Batch,
@@ -41,8 +42,6 @@ from frostline.errors import BadModel, BadText
 from frostline.store import plain
 
 PROOF_TEXTS, PROOF_TOKENS, PROOF_IMAGES = 6, 64, 2
-STRANGE = 0.2
-"""Share of unknown tokens above which a text is not the model's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,17 +141,18 @@ def audit(
     live: Model = plain_copy(model) if isinstance(model, nn.Module) else open_model(encoder)
     skipped: list[str] = []
     words = _tokenizer(encoder, tokenizer, texts, skipped)
+    tokenized = None if texts is None else tokenize(encoder, words, checked(texts))
+    # Texts that the model cannot read are refused before any work is done.
+    unreadable = "" if tokenized is None else unread(tokenized, words.num_special_tokens_to_add(), longest(encoder))
     proof = prove(encoder, layers, live, _proof_batches(encoder, words, texts, seed))
     spectra = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
-    found = finding_rules.from_weights(spectra)
     measured: Measured | None = None
     controls: dict[str, Measured] = {}
-    tokenized: Tokenized | None = None
     kept: tuple[Scene, ...] = ()
     if keep_texts and texts is None:
         raise BadText(f"{keep_texts} texts are to be kept, and none is given.")
-    if texts is not None:
-        tokenized = tokenize(encoder, words, checked(texts))
+    found: list[Finding] = []
+    if tokenized is not None:
         options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell, "measuring": measuring}
         measured = measured_on(encoder, layers, live, tokenized, **options)
         controls = controls_of(encoder, layers, live, tokenized, **options)
@@ -160,18 +160,19 @@ def audit(
             kept = scenes(encoder, layers, live, words, tokenized, keep_texts)
         skipped += _cautions(tokenized)
         random = controls["random weights"]
-        found += finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
+        found = finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
         if measured.perturbations is not None and random.perturbations is not None:
             found += finding_rules.from_perturbations(measured.perturbations, random.perturbations)
     elif encoder.family.reads == "text":
         skipped.append("everything that needs text (clouds, frost line, fidelity, perturbations): give --text")
+    found += finding_rules.from_weights(spectra, None if measured is None else measured.clouds)
     found.sort(key=lambda one: -one.effect)
     assumptions = assumptions_of(encoder, layers, spectra, measured)
     metrics = metrics_of(encoder, spectra, measured, controls, found)
     return Audit(
         provenance=_provenance(encoder, tokenized, source if texts is not None else None, seed),
         proof=proof,
-        heads=heads_table(layers, spectra, measured),
+        heads=heads_table(layers, spectra, measured, controls),
         layers=layers_table(spectra, measured, controls),
         clouds=clouds_table(measured, controls),
         findings=tuple(found),
@@ -181,7 +182,7 @@ def audit(
         plateau=None if measured is None else measured.plateau,
         references={name: spectra.reference(name) for name in SCALE_FREE},
         metrics=metrics,
-        sentence=sentence_of(encoder, spectra, measured, metrics),
+        sentence=sentence_of(encoder, spectra, measured, controls, unreadable),
         weights=spectra,
         scenes=kept,
     )
@@ -267,16 +268,9 @@ def _provenance(encoder: Encoder, tokenized: Tokenized | None, source: str | Non
 
 def _cautions(tokenized: Tokenized) -> list[str]:
     """What a reader must know about the text before believing anything measured on it."""
-    found = []
-    share = tokenized.unknown / tokenized.tokens
-    if share > STRANGE:
-        found.append(
-            f"{100 * share:.0f} % of the tokens are unknown to the tokenizer: this text is not what the model was "
-            "made for, and what was measured on it says little"
-        )
-    if len(set(tokenized.ids)) < FEWEST:
-        found.append(f"fewer than {FEWEST} different texts: intervals mean nothing, and no finding is drawn from text")
-    return found
+    if len(set(tokenized.ids)) >= FEWEST:
+        return []
+    return [f"fewer than {FEWEST} different texts: intervals mean nothing, and no finding is drawn from text"]
 
 
 def _unfolded(layers: Sequence[FoldedLayer]) -> list[str]:

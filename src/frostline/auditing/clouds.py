@@ -57,6 +57,8 @@ class Clouds:
     kappa: Float[np.ndarray, "c layers heads"]
     perplexity: Float[np.ndarray, "c layers heads"]
     """exp of the entropy of the attention weights, over the number of tokens that can be seen."""
+    attended: Float[np.ndarray, "c layers heads"]
+    """exp of the entropy itself: the number of tokens a query attends to, its mean over the queries of a text."""
     fidelity_full: Float[np.ndarray, "c layers heads"]
     fidelity_argmax: Float[np.ndarray, "c layers heads"]
 
@@ -219,6 +221,7 @@ def _closely(
             "step": np.median(np.linalg.norm(updates[0], axis=1) / np.maximum(np.linalg.norm(past, axis=1), TINY)),
             "kappa": np.median(look.kappa, axis=1),
             "perplexity": (look.perplexity / visible).mean(1),
+            "attended": look.perplexity.mean(1),
             "fidelity_full": glass.fidelity(real, full).mean(1),
             "fidelity_argmax": glass.fidelity(real, best).mean(1),
         }

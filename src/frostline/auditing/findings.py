@@ -20,6 +20,8 @@ DEVIATIONS = 6.0
 COLDER = 4.0
 """A head this many times colder than the median head stands out."""
 SYMMETRIC = 0.75
+RESOLVED = 10.0
+"""A gap this many times larger than what rounding of the weights could make is one."""
 FAITHFUL, FEW = 0.9, 2.0
 """A head whose update has this cosine with that of its best token, and that attends to no more tokens than this."""
 GROWTH = 4.0
@@ -39,10 +41,17 @@ class Finding:
     advice: str
 
 
-def from_weights(weights: Weights) -> list[Finding]:
-    found = [*_bottlenecks(weights), *_cold_heads(weights)]
-    share = weights.each("symmetric_share")
+def from_weights(weights: Weights, clouds: Clouds | None = None) -> list[Finding]:
+    """Rules about weights; ``clouds``: what text says about the limits of heads, where there is text."""
+    return [*_bottlenecks(weights), *_cold_heads(weights), *_symmetric_heads(weights, clouds)]
+
+
+def _symmetric_heads(weights: Weights, clouds: Clouds | None) -> list[Finding]:
+    share, resolution = weights.each("symmetric_share"), weights.each("resolution")
     reference = weights.reference("symmetric_share")
+    enough = clouds is not None and len(clouds.tokens) >= FEWEST
+    fidelity = clouds.fidelity_full.mean(0) if clouds is not None and enough else np.full(share.shape, np.nan)
+    found = []
     for layer, head in np.argwhere(share > SYMMETRIC).tolist():
         found.append(
             Finding(
@@ -51,17 +60,35 @@ def from_weights(weights: Weights) -> list[Finding]:
                 layer,
                 head,
                 float(2 * share[layer, head] - 1),
-                f"{100 * share[layer, head]:.0f} % of ‖VBᵀ‖² is symmetric",
-                f"random weights: {100 * reference.low:.0f} to {100 * reference.high:.0f} %",
-                "Here the theorem's assumption of symmetry nearly holds: its limit is the most believable one.",
+                f"{100 * share[layer, head]:.0f} % of ‖VBᵀ‖² is symmetric; "
+                + _limit(weights.layers[layer].kind[head], resolution[layer, head], fidelity[layer, head]),
+                f"random weights: {100 * reference.low:.1f} to {100 * reference.high:.1f} %",
+                "The theorem's assumption of symmetry nearly holds. Its limit is to be believed only where points lead "
+                "by a gap that rounding cannot make, and where the updates on text are those that lead there.",
             )
         )
     return found
 
 
+def _limit(kind: str, resolution: float, fidelity: float) -> str:
+    """How far the limit of a symmetric head is to be believed."""
+    if kind != "points":
+        return f"its kind is {kind}, not points"
+    if not resolution >= RESOLVED:
+        return f"points lead by a gap that is only {resolution:.2g} times what rounding could make"
+    if np.isnan(fidelity):
+        return f"points lead; whether its updates lead there, only text tells ({FEWEST} texts or more)"
+    if fidelity < FAITHFUL:
+        return f"points lead, but its updates have a cosine of only {fidelity:.2f} with those that lead there"
+    return f"points lead, and its updates are those that lead there (cosine {fidelity:.2f}): a believable limit"
+
+
 def _bottlenecks(weights: Weights) -> list[Finding]:
     found = []
-    advice = "What the lost directions carried cannot pass here; look here first when information is missing."
+    advice = (
+        "Here attention carries no more directions than this from token to token. What a token itself holds in the "
+        "others stays in its residual stream, and other heads and layers may still carry it on."
+    )
     ranks, control = weights.each("value_rank"), weights.control.value_rank
     middle, spread = float(np.median(control)), float(control.std())
     for layer, head in np.argwhere(ranks < min(LOST_RANK * middle, middle - DEVIATIONS * spread)).tolist():
@@ -139,7 +166,7 @@ def from_text(clouds: Clouds, control: Clouds, line: FrostLine | None, control_l
             )
     fidelity, random = clouds.fidelity_argmax.mean(0), control.fidelity_argmax.mean(0)
     # A flat head can match the best token too, when all its values point the same way: it must also look at few.
-    attended = clouds.perplexity.mean(0) * float(np.median(clouds.tokens))
+    attended = clouds.attended.mean(0)
     faithful = (fidelity > FAITHFUL) & (fidelity > random.max() + 0.1) & (attended <= FEW)
     for layer, head in np.argwhere(faithful).tolist():
         found.append(

@@ -1,4 +1,4 @@
-"""What an audit says in words and single numbers: the sentence, the metrics, the theory's assumptions."""
+"""What an audit says in single numbers, and the theory's assumptions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,13 +53,16 @@ def assumptions_of(
     d = encoder.dimension
     cold = (d - 1) / 2
     asymmetry = float(np.median(spectra.each("asymmetry")))
-    turning = sum(kind in ("rotation", "mixed") for kind in spectra.kinds)
+    turning, random = (
+        f"{sum(kind in ('rotation', 'mixed') for kind in kinds)} of {len(kinds)}"
+        for kinds in (spectra.kinds, spectra.control.kind)
+    )
     found = [
         Assumption("one head per layer", "1", f"{encoder.heads}", encoder.heads == 1),
         Assumption(
             "VBᵀ symmetric",
             "‖A − Aᵀ‖/2‖A‖ near 0 (a random matrix has 0.71)",
-            f"median {asymmetry:.2f}; {turning} of {len(spectra.kinds)} heads lead with a complex pair",
+            f"median {asymmetry:.2f}; {turning} heads lead with a complex pair (random heads: {random})",
             asymmetry < 0.1,
         ),
     ]
@@ -152,23 +155,3 @@ def metrics_of(
             metrics["random_growth"] = float(np.median(measured.perturbations.random[:, -1]))
             metrics["worst_growth"] = float(np.median(measured.perturbations.worst[:, -1]))
     return metrics
-
-
-def sentence_of(encoder: Encoder, spectra: Weights, measured: Measured | None, metrics: Mapping[str, float]) -> str:
-    turning = sum(kind in ("rotation", "mixed") for kind in spectra.kinds)
-    base = (
-        f"{encoder.layers} layers of {encoder.heads} heads: β from {spectra.each('beta').min():.3g} to "
-        f"{metrics['beta_max']:.3g} (median {metrics['beta_median']:.3g}), {turning} of {len(spectra.kinds)} heads "
-        "rotate rather than gather"
-    )
-    if measured is None:
-        return base + "; how cold they are at work, weights alone do not tell."
-    cold = (encoder.dimension - 1) / 2
-    frozen = "It does not move tokens at all." if measured.line is None else measured.line.describe()
-    warm = "cold" if metrics["kappa_median"] > cold else "warm"
-    return (
-        f"{frozen} Its heads are {warm} (median κ {metrics['kappa_median']:.3g}; the theory's low temperature needs "
-        f"well above {cold:.0f}), and zero temperature predicts its attention updates to a cosine of "
-        f"{metrics['fidelity_argmax_median']:.2f} (random weights: {metrics['fidelity_argmax_random']:.2f}) with the "
-        f"best single token, {metrics['fidelity_full_median']:.2f} with the limit for a full sphere."
-    )

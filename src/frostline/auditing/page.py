@@ -42,8 +42,8 @@ READINGS = {
         "Heads",
         "A row per layer, a column per head. Points or a subspace: tokens gather; a rotation: VBᵀ leads with a "
         "complex pair and gathers nothing; kernel: nothing it writes leads. β is the largest inverse temperature a "
-        "head can have, κ what it has on these texts. A rank share well below 1 says that the value path throws "
-        "directions away.",
+        "head can have, κ what it has on these texts. A rank share well below 1 says that attention writes "
+        "few directions there.",
     ),
     "spectra": (
         "Spectra",
@@ -62,8 +62,8 @@ MEANINGS = (
     "orthogonal, 1 at most. rate: of concentration per layer at zero temperature (pre-norm models: for tokens of norm "
     "√d, with text for those measured); layers_for_tenfold: depth for a factor ten. value_norm, value_kind, "
     "value_leading: the same of V, which rules the terminal phase. kappa: inverse temperature on the text. "
-    "perplexity: tokens attended to, over those that can be seen. fidelity: cosine of the real update with zero "
-    "temperature."
+    "attended: tokens that a query attends to, its mean over queries and texts; perplexity: the same over the number "
+    "that can be seen. fidelity: cosine of the real update with zero temperature."
 )
 METRIC_MEANINGS = (
     "Medians are over heads (beta, asymmetry, kappa, perplexity) or layers (symmetry score, fidelity, step). "

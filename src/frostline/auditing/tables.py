@@ -22,7 +22,9 @@ SCALE_FREE = (
 )
 
 
-def heads_table(folds: Sequence[FoldedLayer], spectra: Weights, measured: Measured | None) -> pa.Table:
+def heads_table(
+    folds: Sequence[FoldedLayer], spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured]
+) -> pa.Table:
     layers, heads = spectra.each("beta").shape
     lead = np.array([[spectra.eigenvalues(i, j)[0] for j in range(heads)] for i in range(layers)])
     lead_V = np.stack([layer.value_eigenvalues[:, 0] for layer in spectra.layers])
@@ -49,8 +51,9 @@ def heads_table(folds: Sequence[FoldedLayer], spectra: Weights, measured: Measur
         "value_leading_imag": np.abs(lead_V.imag),
     }
     if measured is not None:
-        for name in ("kappa", "perplexity", "fidelity_full", "fidelity_argmax"):
+        for name in ("kappa", "perplexity", "attended", "fidelity_full", "fidelity_argmax"):
             columns[name] = getattr(measured.clouds, name).mean(0)
+        columns["attended, random weights"] = controls["random weights"].clouds.attended.mean(0)
     return _table(columns)
 
 

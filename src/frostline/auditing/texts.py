@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from frostline.encoders.capture import Tokenized
 from frostline.errors import BadText
 
 SAMPLE = "sample"
+SAID, REFUSED = 0.1, 0.5
+"""Shares of unknown tokens from which an audit says so first, and from which it refuses the texts."""
 LARGEST_FILE = 2**30
 
 
@@ -51,3 +54,25 @@ def checked(texts: Sequence[str], name: str = "the corpus") -> list[str]:
     if not texts:
         raise BadText(f"{name} has no text: every line is empty.")
     return list(texts)
+
+
+def unread(tokenized: Tokenized, special: int, limit: int) -> str:
+    """What must be said first of texts that the model cannot read in full; "" where it can.
+
+    ``special``: tokens that the tokenizer adds to each text; ``limit``: tokens that the model allows in one. To a
+    tokenizer of bytes no token is unknown, and nothing is said of it.
+    """
+    texts, tokens = len(tokenized.ids), tokenized.tokens - special * len(tokenized.ids)
+    share = tokenized.unknown / max(tokens, 1)
+    if share >= REFUSED:
+        raise BadText(
+            f"{tokenized.unknown} of {tokens} tokens ({100 * share:.0f} %) are unknown to the tokenizer, and from "
+            f"{100 * REFUSED:.0f} % on the model has not read the texts. Give texts in a language and script that it "
+            "was made for, or the tokenizer that belongs to it; its weights can be audited without texts."
+        )
+    parts = [f"{100 * share:.0f} % of the tokens are unknown to the tokenizer"] if share >= SAID else []
+    if tokenized.cut:
+        parts.append(f"{tokenized.cut} of {texts} texts {'is' if tokenized.cut == 1 else 'are'} cut at {limit} tokens")
+    if not parts:
+        return ""
+    return f"{' and '.join(parts)}: what follows is about what the model was given, not about all of the text."

@@ -194,8 +194,8 @@ def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: in
         if len(found) <= special:
             empty += 1
             continue
+        cut += len(found) > limit or len(text.rstrip()) > 40 * limit
         if len(found) > limit:
-            cut += 1
             found = tokenizer(text[: 40 * limit], truncation=True, max_length=limit)["input_ids"]
         ids.append(tuple(found))
     if not ids:
@@ -207,7 +207,9 @@ def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: in
             f"the tokenizer gives id {largest}, but the model knows only {vocabulary}: it belongs to another model."
         )
     padding, strange = tokenizer.pad_token_id, getattr(tokenizer, "unk_token_id", None)
-    unknown = 0 if strange is None else sum(own.count(strange) for own in ids)
+    # Tokenizers of bytes know everything; some name as unknown a token that they put around every text.
+    around = {getattr(tokenizer, f"{name}_token_id", None) for name in ("cls", "sep", "bos", "eos", "pad")}
+    unknown = 0 if strange is None or strange in around else sum(own.count(strange) for own in ids)
     return Tokenized(tuple(ids), cut, empty, 0 if padding is None else int(padding), unknown)
 
 

@@ -1,0 +1,105 @@
+"""The sentences an audit begins with: every measured number beside what random weights give."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from frostline.auditing.at_work import Measured
+from frostline.auditing.findings import FEW
+from frostline.auditing.frost import FrostLine
+from frostline.auditing.weights import Weights
+from frostline.encoders.loading import Encoder
+
+DEPTHS = 6
+"""Depths at which the headline says how much of the way is left: no more than one can read."""
+
+
+def sentence_of(
+    encoder: Encoder, spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured], unread: str = ""
+) -> str:
+    """The headline; ``unread``: what must be said first about texts that the model cannot read in full."""
+    if measured is None:
+        return _of_weights(encoder, spectra)
+    random = controls["random weights"]
+    said = (unread, _of_depth(measured.line, random.line), _of_heads(encoder, measured, random))
+    return " ".join(sentence for sentence in (*said, _of_cold(measured, random)) if sentence)
+
+
+def _of_weights(encoder: Encoder, spectra: Weights) -> str:
+    beta, random = spectra.each("beta"), spectra.beta_control
+    asymmetry = float(np.median(spectra.each("asymmetry")))
+    return (
+        f"{encoder.layers} layers of {encoder.heads} heads: β from {_range(beta)} (random factors of the same norms: "
+        f"{_range(random)}); the median asymmetry of VBᵀ is {asymmetry:.2f} (random weights: "
+        f"{spectra.reference('asymmetry').median:.2f}); how cold the heads are at work, weights alone do not tell."
+    )
+
+
+def _range(values: np.ndarray) -> str:
+    return f"{values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
+
+
+def _of_depth(line: FrostLine | None, random: FrostLine | None) -> str:
+    if line is None:
+        return "It does not move tokens at all."
+    last = len(line.share) - 1
+    if last == 1:
+        return line.describe()
+    depths = np.unique(np.linspace(1, last - 1, min(DEPTHS, last - 1)).round().astype(int)).tolist()
+    other = "they do not move it" if random is None else _percent(random.share[depths])
+    return (
+        f"Of the way from the first token cloud to the last (W₂), {_percent(line.share[depths])} is still to come "
+        f"after {_listed(depths)} of {last} layers (random weights: {other}); {_freezing(line, random)}."
+    )
+
+
+def _freezing(line: FrostLine, random: FrostLine | None) -> str:
+    """Where the cloud freezes, in this model and in its control."""
+    last = len(line.share) - 1
+    still = random is None or random.depth == last
+    if line.depth == last:
+        return "nothing freezes before the end" + (", nor with random weights" if still else f" ({_frozen(random)})")
+    low, high = line.interval
+    other = "random weights: nothing freezes" if still else _frozen(random)
+    return (
+        f"from {line.depth} layers on (95 %: {low} to {high}) it stays below {100 * line.fraction:g} %: it is frozen "
+        f"({other})"
+    )
+
+
+def _frozen(random: FrostLine | None) -> str:
+    return "" if random is None else f"random weights: frozen from {random.depth} layers on"
+
+
+def _of_heads(encoder: Encoder, measured: Measured, random: Measured) -> str:
+    cold = (encoder.dimension - 1) / 2
+    kappa, other = (float(np.median(one.clouds.kappa)) for one in (measured, random))
+    few, few_random = (int((one.clouds.attended.mean(0) <= FEW).sum()) for one in (measured, random))
+    count, attend = measured.clouds.attended[0].size, "attends" if few == 1 else "attend"
+    return (
+        f"Its heads are {'cold' if kappa > cold else 'warm'} in the median (κ {kappa:.3g}, random weights {other:.3g}; "
+        f"the theory's low temperature needs well above {cold:.0f}); {few} of {count} {attend} to {FEW:g} tokens "
+        f"or fewer in the mean (random weights: {few_random})."
+    )
+
+
+def _of_cold(measured: Measured, random: Measured) -> str:
+    best, best_random, full, full_random = (
+        float(np.median(getattr(one.clouds, name).mean(0)))
+        for name in ("layer_fidelity_argmax", "layer_fidelity_full")
+        for one in (measured, random)
+    )
+    return (
+        f"Zero temperature predicts its attention updates to a cosine of {best:.2f} (random weights: "
+        f"{best_random:.2f}) with the best single token, {full:.2f} (random weights: {full_random:.2f}) with the limit "
+        "for a full sphere."
+    )
+
+
+def _percent(shares: Iterable[float]) -> str:
+    return f"{_listed([f'{100 * share:.0f}' for share in shares])} %"
+
+
+def _listed(things: Iterable[object]) -> str:
+    *first, last = map(str, things)
+    return f"{', '.join(first)} and {last}" if first else last
