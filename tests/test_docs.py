@@ -75,11 +75,11 @@ def models(tmp_path_factory):
     from tests.encoders import tiny
 
     folder = tmp_path_factory.mktemp("models")
-    base = tiny.save(tiny.model("BERT", spread=0.1), folder / "base")
-    tuned = tiny.model("BERT", spread=0.1)
+    base = tiny.save(tiny.model("BERT", spread=0.1, settings=tiny.literate()), folder / "base", letters=True)
+    tuned = tiny.model("BERT", spread=0.1, settings=tiny.literate())
     with torch.no_grad():
         next(tuned.encoder.layer[0].parameters()).add_(0.01)
-    changed = tiny.save(tuned, folder / "tuned")
+    changed = tiny.save(tuned, folder / "tuned", letters=True)
     names = {"model": base, "all-MiniLM-L6-v2": base, "base": base, "tuned": changed}
     return names | {"checkpoints/checkpoint-500": base, "checkpoints/checkpoint-1000": changed}
 

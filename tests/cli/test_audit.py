@@ -19,6 +19,7 @@ def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     tiny.save(tiny.model("BERT"), root / "base")
     tiny.save(tiny.model("BERT", seed=1), root / "other")
+    tiny.save(tiny.model("BERT", settings=tiny.literate()), root / "literate", letters=True)
     (root / "texts.txt").write_text("\n".join(tiny.TEXTS * 2))
     return root
 
@@ -44,11 +45,17 @@ def test_audit_writes_a_folder_and_tells_where(call, models, tmp_path):
 
 def test_audit_json(call, models):
     answer = json.loads(
-        call("audit", models / "base", "--text", "sample", "--max-texts", 5, "--no-perturbations", "--json").stdout
+        call("audit", models / "literate", "--text", "sample", "--max-texts", 5, "--no-perturbations", "--json").stdout
     )
     assert answer["provenance"]["texts"] == 5 and answer["provenance"]["text"] == "sample"
     assert len(answer["heads"]) == 12 and answer["page"].endswith("/audit/index.html")
     assert answer["proof"]["logits"] < 1e-5 and "worst_growth" not in answer["metrics"]
+
+
+def test_text_that_the_model_cannot_read_is_refused(call, models, tmp_path):
+    done = call("audit", models / "base", "--text", "sample", "--quiet")
+    assert done.exit_code == 2 and "are unknown to the tokenizer" in done.output and "Traceback" not in done.output
+    assert not (tmp_path / "audit").exists()
 
 
 def test_thresholds_decide_the_exit_code(call, models, tmp_path):
@@ -101,7 +108,8 @@ def test_diff_over_training(call, models, tmp_path):
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(models, tmp_path, signal_):
     """Nothing half-written is left under the name of an audit."""
-    command = [sys.executable, "-m", "frostline", "audit", models / "base", "--text", "sample", "--out", tmp_path / "a"]
+    asked = ["audit", models / "literate", "--text", "sample", "--out", tmp_path / "a"]
+    command = [sys.executable, "-m", "frostline", *asked]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         # Once torch is there the command itself is at work, however slow the machine.
         while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():

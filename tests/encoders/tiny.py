@@ -7,6 +7,7 @@ import transformers
 
 PROSE = "the a frost line ground water ice token cloud layer head freezes moves melts sees is of in below and"
 WORDS = PROSE.split()
+LETTERS = [*map(chr, range(33, 127)), *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789")]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = [
     "the frost line is below the ground",
@@ -62,10 +63,19 @@ def model(family, *, seed=0, spread=0.25, settings=None):
     return made
 
 
-def save(made, folder, *, tokenizer=True):
+def literate():
+    """Settings of a BERT that has a token for every letter: saved with ``letters`` it reads any English text."""
+    found = config("BERT")
+    found.vocab_size = len(SPECIAL + WORDS + LETTERS)
+    return found
+
+
+def save(made, folder, *, tokenizer=True, letters=False):
     made.save_pretrained(folder)
     if tokenizer:
-        (folder / "vocab.txt").write_text("\n".join(SPECIAL + WORDS))
+        # No word twice: "a" is a letter too.
+        known = dict.fromkeys(SPECIAL + WORDS + (LETTERS if letters else []))
+        (folder / "vocab.txt").write_text("\n".join(known))
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 64}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
         if made.config.model_type == "modernbert":  # which has no tokenizer made from a list of words

@@ -48,7 +48,7 @@ PROOF_TEXTS, PROOF_TOKENS, PROOF_IMAGES = 6, 64, 2
 class Audit:
     """What was found. Tables are pyarrow: ``.to_pandas()``, ``.to_pylist()``.
 
-    heads        one row per head: beta, gap, kind, ranks, rate, …; with text also kappa, perplexity, fidelity
+    heads        one row per head: beta, gap, kind, ranks, rate, …; with text also kappa, attended, perplexity, fidelity
     layers       one row per layer
     clouds       one row per token cloud (before, between and after the layers); empty without text
     findings     what stands out, the largest effect first
