@@ -5,12 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from scipy import integrate
 
 from frostline.arrays import Array, Kind, as_float64, as_number
 from frostline.attention import Attention, Heads, Layer, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter, NoLimit
 from frostline.sphere import as_tokens, unit_rows
-from frostline.theory.manyheads import Field, integrate
+from frostline.theory.manyheads import Field
+from frostline.theory.manyheads import integrate as integrated
+from frostline.theory.resolving import turning
 from frostline.theory.spectrum import BACKWARD_ERROR, Dominant, dominant
 
 KINDS = {
@@ -27,6 +30,10 @@ KINDS = {
 AT_REST = 1e-8
 # … and is given up after this much time (in units of 1/‖V‖).
 LONGEST = 512.0
+# Rounding of A = VBᵀ in units of ε‖V‖‖B‖/BACKWARD_ERROR: it counts where the product is much smaller than its factors.
+CANCELLED = 0.1
+# Relative error of the quadrature of a period.
+QUADRATURE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,76 +168,67 @@ def limit(heads: Heads, *, tolerance: float | None = None) -> Limit:
     if not is_plain(layer):
         return Limit("numerical", None, None, None, None, None, None, False, None, None, None, None, layer)
     head = layer[0]
-    found = dominant(head.matrices.A, epsilon=float(torch.finfo(head.dtype).eps), tolerance=tolerance)
+    found = dominant(head.matrices.A, epsilon=_precision(head), tolerance=tolerance)
     return _classified(head, found)
 
 
 def _classified(head: Attention, found: Dominant) -> Limit:
-    powers, floor = _nilpotent_powers(found)
-    m = len(found.eigenvalues)
-    real = bool((np.abs(found.eigenvalues.imag) <= found.tolerance).all())
-    kind = "mixed"
-    if real:
-        kind = "defective" if len(powers) > 1 else "points" if m == 1 else "subspace"
-    elif m == 2 and not bool((np.abs(found.eigenvalues.imag) <= found.tolerance).any()):
-        kind = "rotation"
-    basis, powers_on_space = found.basis, None
-    if real:
-        powers_on_space = np.stack([found.basis @ power @ found.basis.T @ found.projector for power in powers])
-        if kind == "defective":
-            left, sizes, _ = np.linalg.svd(powers[-1])
-            basis = found.basis @ left[:, sizes > floor]
+    powers_on_space = None
+    if found.kind in ("points", "subspace", "defective"):
+        powers_on_space = np.stack([found.basis @ power @ found.dual for power in found.powers])
     B = head.matrices.B
     sigma = float(head.singular_values[0])
-    leading = complex(found.mu, np.abs(found.eigenvalues.imag).max()) if kind in ("rotation", "mixed") else found.mu
-    gap = found.mu - found.next_real
-    rows = _like(head, basis.T)
+    turns = found.kind in ("rotation", "mixed")
+    rows = _like(head, found.ends.T)
+    period, certain = _period(found, B) if found.kind == "rotation" else (None, np.inf)
     return Limit(
-        kind=kind,
-        dimension=basis.shape[1],
+        kind=found.kind,
+        dimension=found.ends.shape[1],
         basis=rows,
-        leading=leading,
-        gap=gap,
-        rate=gap / sigma if sigma > 0 and kind in ("points", "subspace") else None,
+        leading=complex(found.mu, np.abs(found.eigenvalues.imag).max()) if turns else found.mu,
+        gap=found.gap,
+        rate=found.gap / sigma if sigma > 0 and found.kind in ("points", "subspace") else None,
         tolerance=found.tolerance,
-        in_kernel=bool(np.linalg.norm(B.T @ basis, 2) <= BACKWARD_ERROR * np.finfo(float).eps * sigma),
-        plane=rows if kind == "rotation" else None,
-        period=_period(found, B) if kind == "rotation" else None,
-        resolution=found.resolution,
+        in_kernel=bool(np.linalg.norm(B.T @ found.ends, 2) <= BACKWARD_ERROR * np.finfo(float).eps * sigma),
+        plane=rows if found.kind == "rotation" else None,
+        period=period,
+        resolution=min(found.resolution, certain),
         _map=powers_on_space,
         _layer=(head,),
     )
 
 
-def _nilpotent_powers(found: Dominant) -> tuple[list[Float[np.ndarray, "m m"]], float]:
-    """I, N, N², … (the nilpotent part of A at μ, in the basis of E) while above rounding; and how large rounding is."""
-    nilpotent = found.block - np.trace(found.block) / len(found.block) * np.eye(len(found.block))
-    size = float(np.linalg.norm(nilpotent, 2))
-    spread = float(np.abs(found.eigenvalues - found.eigenvalues.mean()).max())
-    powers = [np.eye(len(found.block))]
-    # N itself is rounding when it is no larger than that, or than how far rounding has spread the eigenvalue; of N^k,
-    # k ≥ 2, rounding that spreads the eigenvalue by r leaves r·‖N‖^{k−1} where it should vanish.
-    noise = 10 * max(found.rounding, spread)
-    while size > noise and len(powers) < len(found.block):
-        following = powers[-1] @ nilpotent
-        if not np.linalg.norm(following, 2) > noise * size ** (len(powers) - 1):
-            break
-        powers.append(following)
-    return powers, noise * size ** max(len(powers) - 2, 0)
+def _precision(head: Attention) -> float:
+    """The relative error of one operation in A: that of the numbers, and more where V and B cancel."""
+    epsilon = float(torch.finfo(head.dtype).eps)
+    A, V = (float(np.linalg.norm(part, 2)) for part in (head.matrices.A, head.matrices.V))
+    return epsilon * max(1.0, CANCELLED * (V / A) * float(head.singular_values[0])) if A > 0 else epsilon
 
 
-def _period(found: Dominant, B: Float[np.ndarray, "d d"]) -> float:
-    """T = ∮|Bᵀx|dτ over one turn; the trapezoidal rule is spectrally accurate for a periodic integrand."""
-    centre = np.trace(found.block) / 2
-    turn = found.block - centre * np.eye(2)
+def _period(found: Dominant, B: Float[np.ndarray, "d d"]) -> tuple[float, float]:
+    """T = ∮|Bᵀx|dτ over one turn, and how many times larger than rounding's its relative error may be … (see resolution)."""
+    turn = found.block - np.trace(found.block) / 2 * np.eye(2)
     omega = float(np.abs(found.eigenvalues.imag).max())
-    nodes = 4096
-    angles = 2 * np.pi * np.arange(nodes) / nodes
-    # e^{τ·turn} = cos(ωτ) I + sin(ωτ)/ω · turn, because turn² = −ω² I.
-    start = np.array([1.0, 0.0])
-    orbit = np.outer(np.cos(angles), start) + np.outer(np.sin(angles) / omega, turn @ start)
-    speed = np.linalg.norm(unit_rows(orbit) @ found.basis.T @ B, axis=1)
-    return float(speed.mean() * 2 * np.pi / omega)
+    # e^{τ·turn} = cos(ωτ) I + sin(ωτ)/ω · turn, because turn² = −ω² I: an ellipse, run through once while ωτ = 0 … 2π.
+    ellipse = np.column_stack([[1.0, 0.0], turn[:, 0] / omega])
+    key = B.T @ found.basis
+
+    def speed(angle: float) -> float:
+        z = ellipse @ [np.cos(angle), np.sin(angle)]
+        return float(np.linalg.norm(key @ z) / np.linalg.norm(z))
+
+    # A long thin ellipse is left in a short time, and |Bᵀx| may change much in it: the integral is taken from there.
+    sharp = [np.arctan2(*np.linalg.svd(form)[2][-1][::-1]) % np.pi for form in (ellipse, key @ ellipse)]
+    first, second = min(sharp), max(sharp)
+    half = sum(
+        integrate.quad(speed, *ends, epsabs=0.0, epsrel=QUADRATURE, limit=500, full_output=1)[0]
+        for ends in ((first, second), (second, first + np.pi))
+    )
+    mean = half / np.pi
+    along = mean / (float(np.linalg.norm(key, 2)) or 1.0)
+    across = mean / (float(np.linalg.norm(B, 2)) or 1.0)
+    certain = min(along * turning(found.block) / found.rounding, across / found.tilt if found.tilt > 0 else np.inf)
+    return 2 * half / omega, certain
 
 
 def _settle(layer: Layer, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n"]]:
@@ -241,7 +239,7 @@ def _settle(layer: Layer, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray
     place, resting = unit_rows(x), np.zeros(len(x), dtype=bool)
     going, time = np.arange(len(x)), 4.0
     while len(going) and time <= LONGEST:
-        frames, ended = integrate(field, place[going], np.array([time / scale]), tolerance=1e-10 * scale)
+        frames, ended = integrated(field, place[going], np.array([time / scale]), tolerance=1e-10 * scale)
         alive = np.isinf(ended)
         place[going] = frames[0]
         slow = alive.copy()

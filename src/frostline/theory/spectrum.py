@@ -1,33 +1,49 @@
-"""Which eigenvalues of A are "at μ", and the spectral projector on them (THEORY section 4).
+"""Which eigenvalues of A are "at μ", the largest real part (THEORY section 4). One rule, for whoever asks.
 
 The question is numerical: a relative error η in A moves an eigenvalue with condition number s by about η·s·‖A‖, so
 eigenvalues closer than that cannot be told apart. That one rule groups the split eigenvalues of a Jordan block (large
-s) and still resolves a gap of 1e-12 in a symmetric matrix (s = 1).
+s) and still resolves a gap of 1e-12 in a symmetric matrix (s = 1). A may be given as a product of two thin factors
+(a head of an encoder): then everything comes from small matrices, and 0 is an eigenvalue too.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Complex, Float
 from scipy import linalg
 
+from frostline.theory.resolving import crossing, kind_of, nilpotent_powers, sensitivity, tie, turning
+
 # The relative error assumed in A, in units of machine epsilon: room for how A was formed (a product, a similarity).
 BACKWARD_ERROR = 100.0
 # Larger blocks spread their eigenvalue so far (η^{1/5} = 2e-3) that everything badly conditioned would look like one.
 LARGEST_BLOCK = 4
+# Smaller than any number that matters; a divisor that is not zero.
+TINY = float(np.finfo(float).tiny)
+# Kinds that say that eigenvalues are equal, which can never be more than "as nearly as rounding lets one see".
+TIED = ("subspace", "defective", "mixed")
 
 
 @dataclass(frozen=True, eq=False)
 class Dominant:
     """The part of A at the largest real part μ."""
 
+    kind: str
+    """points, subspace, rotation, defective, mixed (``frostline.limit`` says what they mean); kernel: nothing is ahead
+    of the eigenvalue 0 that a product of thin factors has, and no basis is given."""
     mu: float
     eigenvalues: Complex[np.ndarray, "m"]
     basis: Float[np.ndarray, "d m"]
     """Orthonormal columns spanning the range of the projector."""
+    ends: Float[np.ndarray, "d r"]
+    """Orthonormal columns spanning the limits: ``basis``, but for a Jordan block the image of its highest power."""
     block: Float[np.ndarray, "m m"]
-    """A restricted to that range, in that basis."""
-    projector: Float[np.ndarray, "d d"]
+    """A restricted to the range, in that basis."""
+    powers: Float[np.ndarray, "p m m"]
+    """I, N, N², … of the nilpotent part N of ``block``, as far as they are above rounding."""
+    dual: Float[np.ndarray, "m d"]
+    """The projector is ``basis @ dual``."""
     next_real: float
     """The largest real part below the group; −inf when the group is everything."""
     tolerance: float
@@ -35,64 +51,239 @@ class Dominant:
     rounding: float
     """Entries of ``block`` this small may be rounding."""
     resolution: float
-    """The gap over how far rounding may have moved the mean of the group or the next eigenvalue."""
+    """How many times larger than rounding the smallest change of A is that would make ``kind`` wrong."""
+    tilt: float
+    """Radians by which rounding may turn the range; NaN where it is not needed (all kinds but rotation)."""
+    explained: bool
+    """Rounding explains why the eigenvalues of the group are not exactly equal in real part."""
+
+    @property
+    def projector(self) -> Float[np.ndarray, "d d"]:
+        """The spectral projector of the group."""
+        return self.basis @ self.dual
+
+    @property
+    def gap(self) -> float:
+        """How far μ is ahead of the next real part."""
+        return self.mu - self.next_real
 
 
-def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | None) -> Dominant:
+def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | None = None) -> Dominant:
     """The dominant group of A. ``tolerance`` (relative to ‖A‖) replaces the automatic rule."""
-    size = scale_of(A)
-    found = _dominant(A / size, epsilon, tolerance)
-    return Dominant(
-        mu=found.mu * size,
-        eigenvalues=found.eigenvalues * size,
-        basis=found.basis,
-        block=found.block * size,
-        projector=found.projector,
-        next_real=found.next_real * size,
-        tolerance=found.tolerance * size,
-        rounding=found.rounding * size,
-        resolution=found.resolution,
-    )
+    scale = scale_of(A)
+    found = _dominant(A / scale, epsilon, tolerance)
+    if tolerance is None and found.kind in TIED:
+        # Rounding is told from the norm of A. In units in which A is balanced it may be far smaller, and then a tie
+        # that it explains here is none there.
+        balanced = linalg.matrix_balance(A / scale, permute=False)[0]
+        other = _dominant(balanced, epsilon, None)
+        if (other.kind, len(other.eigenvalues)) != (found.kind, len(found.eigenvalues)):
+            found = replace(found, resolution=min(found.resolution, 1.0))
+    return _rescaled(found, scale)
 
 
-def scale_of(matrix: Float[np.ndarray, "d d"]) -> float:
+def dominant_of_product(left: Float[np.ndarray, "d k"], right: Float[np.ndarray, "k d"], *, epsilon: float) -> Dominant:
+    """The dominant group of left @ right, from k×k matrices; d×d ones only where k ≥ d."""
+    if left.shape[1] >= len(left):
+        return dominant(left @ right, epsilon=epsilon)
+    scales = scale_of(left), scale_of(right)
+    return _rescaled(_of_product(left / scales[0], right / scales[1], epsilon), scales[0] * scales[1])
+
+
+def leading(A: Float[np.ndarray, "d d"], count: int, *, epsilon: float) -> Float[np.ndarray, "d count"]:
+    """Orthonormal columns: A's dominant space, then that of what remains, and so on until there are ``count``.
+
+    Whole spaces are invariant under A; where the last one is too large it is cut.
+    """
+    found, rest, frame = np.zeros((len(A), 0)), A, np.eye(len(A))
+    while found.shape[1] < count and len(rest):
+        values, conditions = _conditions(rest)
+        size = float(np.linalg.norm(rest, 2)) or 1.0
+        inside, _ = _at_mu(values, conditions, size, epsilon, None, LARGEST_BLOCK)
+        schur, basis, m = _sorted(rest, values, inside)
+        basis = frame @ basis
+        found = np.concatenate([found, basis[:, :m]], 1)
+        rest, frame = schur[m:, m:], basis[:, m:]
+    return found[:, :count]
+
+
+def scale_of(matrix: Float[np.ndarray, "n m"]) -> float:
     """The power of two below the largest entry: dividing by it is exact, and safe from over- and underflow."""
     largest = float(np.abs(matrix).max())
     return float(2.0 ** np.floor(np.log2(largest))) if largest > 0 else 1.0
 
 
+def _rescaled(found: Dominant, scale: float) -> Dominant:
+    return replace(
+        found,
+        mu=found.mu * scale,
+        eigenvalues=found.eigenvalues * scale,
+        block=found.block * scale,
+        next_real=found.next_real * scale,
+        tolerance=found.tolerance * scale,
+        rounding=found.rounding * scale,
+    )
+
+
 def _dominant(A: Float[np.ndarray, "d d"], epsilon: float, tolerance: float | None) -> Dominant:
-    values, left, right = linalg.eig(A, left=True, right=True)
     size = float(np.linalg.norm(A, 2)) or 1.0
-    distance = values.real.max() - values.real
-    if tolerance is None:
-        radius = _radii(distance / size, left, right, epsilon) * size
-        inside = _closed(values, distance <= radius, radius)
-    else:
-        radius = np.full(len(A), tolerance * size)
-        inside = distance <= radius
-    used = float(max(radius[inside].max(), distance[inside].max()))
-    # The Schur form must cut at the same place: halfway into the gap under the group.
-    outside = values.real[~inside]
-    next_real = float(outside.max()) if outside.size else -np.inf
-    cut = (values.real[inside].min() + next_real) / 2
+    values, conditions = _conditions(A)
+
+    def judged(largest: int) -> Dominant:
+        inside, used = _at_mu(values, conditions, size, epsilon, tolerance, largest)
+        schur, basis, m = _sorted(A, values, inside)
+        return _judged(schur, basis, m, values, conditions, inside, used, BACKWARD_ERROR * epsilon * size, tolerance)
+
+    return _best(judged)
+
+
+def _of_product(left: Float[np.ndarray, "d k"], right: Float[np.ndarray, "k d"], epsilon: float) -> Dominant:
+    """In orthonormal frames of the range of left, and of what right sees beyond it, A is [[M, W], [0, 0]]."""
+    d, k = left.shape
+    frame, R = np.linalg.qr(left)
+    seen = right @ frame
+    beyond, rest = np.linalg.qr((right - seen @ frame.T).T)
+    M, W = R @ seen, R @ rest.T
+    size = float(np.linalg.norm(np.concatenate([M, W], 1), 2)) or 1.0
+    values, conditions = _conditions(M, W)
+    # Zero is as well-conditioned as the lead that it may be confused with, once for all its copies.
+    values, conditions = np.append(values, 0.0), np.append(conditions, conditions[values.real.argmax()])
+
+    def judged(largest: int) -> Dominant:
+        inside, used = _at_mu(values, conditions, size, epsilon, None, largest)
+        if inside[-1]:
+            return _nothing_ahead(d, used)
+        turned, basis, m = _sorted(M, values, inside)
+        schur = np.zeros((2 * k, 2 * k))
+        schur[:k, :k], schur[:k, k:] = turned, basis.T @ W
+        whole = np.concatenate([frame @ basis, beyond], 1)
+        return _judged(schur, whole, m, values, conditions, inside, used, BACKWARD_ERROR * epsilon * size, None)
+
+    return _best(judged)
+
+
+def _best(judged: Callable[[int], Dominant]) -> Dominant:
+    """The answer with the largest Jordan blocks looked for, for which rounding explains the ties."""
+    for largest in range(LARGEST_BLOCK, 1, -1):
+        found = judged(largest)
+        if found.explained:
+            return found
+    return judged(1)
+
+
+def _conditions(
+    M: Float[np.ndarray, "n n"], W: Float[np.ndarray, "n l"] | None = None
+) -> tuple[Complex[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """Eigenvalues of M, and their condition numbers as ones of M, or of [[M, W], [0, 0]]."""
+    values, left, right = linalg.eig(M, left=True, right=True)
+    length = np.ones(len(values))
+    if W is not None:
+        length = np.hypot(1.0, np.linalg.norm(left.conj().T @ W, axis=1) / np.maximum(np.abs(values), TINY))
+    return values, length / np.maximum(np.abs((left.conj() * right).sum(0)), TINY)
+
+
+def _sorted(
+    A: Float[np.ndarray, "n n"], values: Complex[np.ndarray, "v"], inside: Bool[np.ndarray, "v"]
+) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"], int]:
+    """The real Schur form that begins with the group: cut halfway into the gap under it."""
+    cut = (values.real[inside].min() + _largest(values.real[~inside])) / 2
     schur, basis, count = linalg.schur(A, output="real", sort=lambda re, im: re > cut)
-    m = int(count)
+    return schur, basis, int(count)
+
+
+def _judged(
+    schur: Float[np.ndarray, "n n"],
+    basis: Float[np.ndarray, "d n"],
+    m: int,
+    values: Complex[np.ndarray, "v"],
+    conditions: Float[np.ndarray, "v"],
+    inside: Bool[np.ndarray, "v"],
+    used: float,
+    eta: float,
+    tolerance: float | None,
+) -> Dominant:
+    """The answer for a sorted Schur form; ``eta`` is how far (absolute) rounding may have moved A."""
     block = schur[:m, :m]
-    projector = basis[:, :m] @ basis[:, :m].T
-    if m < len(A):
-        # Range [I; 0] along [X; I], with T₁₁X − XT₂₂ = −T₁₂ (the invariant complement in Schur coordinates).
-        X = linalg.solve_sylvester(block, -schur[m:, m:], -schur[:m, m:])
-        projector = projector - basis[:, :m] @ X @ basis[:, m:].T
-    group = linalg.eigvals(block)
-    overlap = np.abs((left.conj() * right).sum(0))[~inside & (values.real == next_real)]
-    eta = BACKWARD_ERROR * epsilon * size
-    uncertainty = eta * max(float(np.linalg.norm(projector, 2)), *(1 / max(s, 1e-300) for s in overlap), 1.0)
-    rounding = eta * float(np.linalg.norm(projector, 2))
+    # Range [I; 0] along [X; I], with T₁₁X − XT₂₂ = −T₁₂ (the invariant complement in Schur coordinates).
+    X = np.zeros((m, 0))
+    if m < len(schur):
+        X, shrunk, _ = linalg.lapack.dtrsyl(block, schur[m:, m:], -schur[:m, m:], isgn=-1)
+        X = X / shrunk
+    rounding = eta * float(np.hypot(1.0, np.linalg.norm(X, 2) if X.size else 0.0))
     # The mean of a group is far better determined than its members (a Jordan block spreads them by η^{1/k}).
     mu = float(np.trace(block)) / m
-    resolution = (mu - next_real) / uncertainty
-    return Dominant(mu, group, basis[:, :m], block, projector, next_real, used, rounding, resolution)
+    group = linalg.eigvals(block)
+    next_real = _largest(values.real[~inside])
+    powers, floor = nilpotent_powers(block, group, rounding)
+    kind = kind_of(group, len(powers), used)
+    ends = basis[:, :m]
+    if kind == "defective":
+        left, sizes, _ = np.linalg.svd(powers[-1])
+        ends = ends @ left[:, sizes > floor]
+    resolution = crossing(schur, (mu + next_real) / 2, values, conditions) / eta if m < len(schur) else np.inf
+    if kind == "rotation":
+        resolution = min(resolution, turning(block) / rounding)
+    # Who gives a tolerance says that these are equal.
+    share = tie(block, group, rounding, used, semisimple=kind == "subspace") if tolerance is None else np.inf
+    resolution = min(resolution, share)
+    return Dominant(
+        kind=kind,
+        mu=mu,
+        eigenvalues=group,
+        basis=basis[:, :m],
+        ends=ends,
+        block=block,
+        powers=np.stack(powers),
+        dual=basis[:, :m].T - X @ basis[:, m:].T,
+        next_real=next_real,
+        tolerance=used,
+        rounding=rounding,
+        resolution=float(resolution),
+        tilt=eta * sensitivity(schur, m) if kind == "rotation" else np.nan,
+        explained=not share < 1,
+    )
+
+
+def _nothing_ahead(d: int, used: float) -> Dominant:
+    return Dominant(
+        kind="kernel",
+        mu=0.0,
+        eigenvalues=np.zeros(0, dtype=complex),
+        basis=np.zeros((d, 0)),
+        ends=np.zeros((d, 0)),
+        block=np.zeros((0, 0)),
+        powers=np.zeros((0, 0, 0)),
+        dual=np.zeros((0, d)),
+        next_real=np.nan,
+        tolerance=used,
+        rounding=np.nan,
+        resolution=np.nan,
+        tilt=np.nan,
+        explained=True,
+    )
+
+
+def _largest(values: Float[np.ndarray, "n"]) -> float:
+    return float(values.max()) if values.size else -np.inf
+
+
+def _at_mu(
+    values: Complex[np.ndarray, "n"],
+    conditions: Float[np.ndarray, "n"],
+    size: float,
+    epsilon: float,
+    tolerance: float | None,
+    largest: int,
+) -> tuple[Bool[np.ndarray, "n"], float]:
+    """Which eigenvalues count as having the largest real part, and how far apart (absolute) they were let be."""
+    distance = values.real.max() - values.real
+    if tolerance is None:
+        radius = _radii(distance / size, conditions, epsilon, largest) * size
+        inside = _closed(values, distance <= radius, radius)
+    else:
+        radius = np.full(len(values), tolerance * size)
+        inside = distance <= radius
+    return inside, float(max(radius[inside].max(), distance[inside].max()))
 
 
 def _closed(
@@ -113,19 +304,14 @@ def _closed(
 
 
 def _radii(
-    distance: Float[np.ndarray, "d"],
-    left: Complex[np.ndarray, "d d"] | Float[np.ndarray, "d d"],
-    right: Complex[np.ndarray, "d d"] | Float[np.ndarray, "d d"],
-    epsilon: float,
+    distance: Float[np.ndarray, "d"], conditions: Float[np.ndarray, "d"], epsilon: float, largest: int
 ) -> Float[np.ndarray, "d"]:
     """How far (relative to ‖A‖) each eigenvalue may have been moved by rounding."""
     eta = BACKWARD_ERROR * epsilon
-    overlap = np.abs((left.conj() * right).sum(0))
-    sensitivity = eta / np.maximum(overlap, np.finfo(float).tiny)
     # A Jordan block of size k spreads its eigenvalue by η^{1/k} and no further; take the largest k that explains
     # at least k eigenvalues.
-    for k in range(min(LARGEST_BLOCK, len(distance)), 0, -1):
-        radius = 2 * np.minimum(sensitivity, eta ** (1 / k))
+    for k in range(min(largest, len(distance)), 0, -1):
+        radius = 2 * np.minimum(eta * conditions, eta ** (1 / k))
         if (distance <= radius).sum() >= k:
             return radius
-    return 2 * np.minimum(sensitivity, eta)
+    return 2 * np.minimum(eta * conditions, eta)
