@@ -1,48 +1,48 @@
-"""What changed between two checkpoints: weights, temperatures, spectra, leading directions; and whether it is more than
-rounding."""
+"""What changed between two checkpoints, over the whole artefact: layers, heads, what is outside the layers, task head,
+labels, tokenizer, pooling, settings; and whether it is more than rounding."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
-from scipy.optimize import linear_sum_assignment
-from torch import Tensor, nn
+from torch import nn
 
 from frostline.auditing.at_work import CONTROL_TEXTS, measured_on, some_of
-from frostline.auditing.spectra import Factors, HeadSpectra, spectra
+from frostline.auditing.outside import compare_outside
+from frostline.auditing.parts import Part, differences, printable, some
+from frostline.auditing.pooling import compare_around
+from frostline.auditing.rounding import Moved, Verdict, compare, worst
 from frostline.auditing.texts import checked
-from frostline.encoders.capture import COMPUTED, batches, open_model, open_tokenizer, plain_copy, settings, tokenize
+from frostline.auditing.turning import blurred, compare_heads, heads_in_words
+from frostline.auditing.wording import compare_tokenizers
+from frostline.encoders.capture import (
+    COMPUTED,
+    batches,
+    longest,
+    open_model,
+    open_tokenizer,
+    plain_copy,
+    settings,
+    tokenize,
+)
 from frostline.encoders.folding import folded
 from frostline.encoders.loading import Encoder, load
 from frostline.encoders.proof import prove
 from frostline.errors import BadModel, BadText
 from frostline.store import plain
 
-Verdict = Literal["unchanged", "rounding", "changed"]
 IDLE = re.compile(
-    "(?<!token_)dropout|dtype|version|architectures|label|token_id|initializer|init_std|cache|gradient|output_|return_|problem|task"
-    "|classifier|pooler|chunk_size|tie_|decoder|cross_attention|deterministic|sparse|reference_compile|num_hidden|name"
+    "(?<!token_)dropout|dtype|version|architectures|label|decoder_start|initializer|init_std|cache|gradient|output_|return_"
+    "|task|chunk_size|tie_|decoder|cross_attention|deterministic|sparse|reference_compile|num_hidden|name"
 )
-"""Settings that do not change what an encoder makes of a text."""
-CASTS = (torch.float16, torch.bfloat16)
-ON_GRID = 0.15
-"""How far from a multiple, in steps, an entry may be that was stored as float16 afterwards."""
-LEVELS, STEPS = 256, (127, 7)
-"""How many values 8 bits have; how many steps from zero to the largest entry in 8 and in 4 bits."""
-
-
-@dataclass(frozen=True)
-class Moved:
-    """One tensor: its verdict, the relative change ‖ΔW‖/‖W‖, and why."""
-
-    verdict: Verdict
-    change: float
-    why: str
+"""Settings that change training, or how a result is handed over, and not what is made of a text; labels and
+architectures are compared by themselves."""
+COMPARED = re.compile("label|architectures|version|dtype|name|output_|return_")
+"""Of those, what is compared by itself, or says only how a file was written or a result is returned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,10 @@ class Comparison:
 
     layers  one row per layer: verdict ("unchanged", "rounding", "changed"), evidence, change of every kind of matrix
     heads   one row per head: β before and after, distance of spectra, and by how many degrees the leading spaces of A
-            and V turned (90 when their dimensions differ)
+            and V turned (90 when their dimensions differ), beside what rounding of these weights alone turns
+    parts   task head, labels, tokenizer, pooling and modules: verdict and differences
+    rows    embedding tables that are not the same: rows of each, and those (with their tokens) that moved most
+    not_compared  what could not be compared: files, a tokenizer that only one has, settings of training
     """
 
     base: str
@@ -63,12 +66,16 @@ class Comparison:
     """The same verdict for what is outside the layers (embeddings), and settings that differ."""
     provenance: Mapping[str, Any]
     text: Mapping[str, Any] | None = None
-    """With text: frost line and median fidelity of each model, and what the difference is."""
+    """With text: frost line, median κ and fidelity of each model."""
+    parts: tuple[Part, ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()
+    not_compared: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
-        """Whether anything differs by more than rounding: a layer, what is outside them, or a setting."""
-        verdicts = (self.outside["verdict"], *self.layers["verdict"].to_pylist())
+        """Whether anything differs by more than rounding: a layer, what is outside them, a part, or a setting."""
+        parts = (part.verdict for part in self.parts)
+        verdicts = (self.outside["verdict"], *parts, *self.layers["verdict"].to_pylist())
         return "changed" in verdicts or bool(self.outside["settings"])
 
     def save(self, folder: str | Path) -> Path:
@@ -85,6 +92,12 @@ class Comparison:
                 "layers": self.layers.to_pylist(),
                 "heads": self.heads.to_pylist(),
                 "outside": dict(self.outside),
+                "parts": [
+                    {"part": one.name, "verdict": one.verdict, "differences": list(one.differences)}
+                    for one in self.parts
+                ],
+                "rows": list(self.rows),
+                "not_compared": list(self.not_compared),
                 "text": self.text,
             }
         )
@@ -100,9 +113,11 @@ def diff(
     seed: int = 0,
     report: Callable[[str, str, float, float], None] | None = None,
 ) -> Comparison:
-    """Compare two checkpoints, layer by layer and head by head; with ``texts`` also at work.
+    """Compare two checkpoints: layer by layer and head by head, and all that is around the layers.
 
-    ``tokenizer``: needed with texts when the first model is a live one; both models see the same tokens.
+    That is embeddings, task head, labels, tokenizer, pooling, modules and settings. With ``texts`` the two are also
+    compared at work. ``tokenizer``: needed with texts when the first model is a live one; both models see the same
+    tokens.
     """
     one, other = load(base), load(tuned)
     _same_shape(one, other)
@@ -110,29 +125,39 @@ def diff(
         raise BadText(f"{one.name} reads images ({one.family.name}); compare weights, without text.")
     rows: dict[str, list[Any]] = {}
     heads: dict[str, list[Any]] = {}
+    rounded = blurred(one, other, seed)
     for layer in range(one.layers):
         if report is not None:
             report("comparing", f"layer {layer}", layer, one.layers)
         moved = {part: _moved(one, other, part) for part in sorted(_parts(one, layer) | _parts(other, layer))}
-        verdict = _worst({name: each.verdict for name, each in moved.items()})
+        verdict = worst({name: each.verdict for name, each in moved.items()})
         _add(rows, layer=layer, verdict=verdict, evidence=_evidence(moved, verdict))
         for name in ("query", "key", "value", "output"):
             part = getattr(one.family, name)
             _add(rows, **{name: _change(one.weight(part, layer), other.weight(part, layer))})
-        _compare_heads(heads, layer, spectra(Factors.of(folded(one, layer))), spectra(Factors.of(folded(other, layer))))
+        for row in compare_heads(one, other, rounded, layer):
+            _add(heads, **row)
     text = None
     if texts is not None:
         text = _at_work((base, one), (tuned, other), rows, texts, tokenizer, seed)
+    around = compare_outside(one, other)
+    words, untold, tokens = compare_tokenizers(one, other)
+    beside, left = compare_around(one, other)
+    parts = (around.head, _labels(one, other), *([words] if words is not None else []), *beside)
+    differ, idle = _settings(one, other)
+    outside = {
+        "verdict": around.verdict,
+        "evidence": _evidence(around.moved, around.verdict),
+        "settings": differ,
+    }
+    not_compared = (*([untold] if untold else []), *left, *idle)
     found = pa.table(rows)
-    rest = _rest(one, other)
-    verdict = _worst({name: each.verdict for name, each in rest.items()})
-    outside = {"verdict": verdict, "evidence": _evidence(rest, verdict), "settings": _settings(one, other)}
     return Comparison(
         one.name,
         other.name,
         found,
         pa.table(heads),
-        _sentence(found, heads, outside),
+        _sentence(found, heads, outside, parts) + _left_out(one, other, not_compared),
         outside,
         {
             "base": one.name,
@@ -142,6 +167,9 @@ def diff(
             "family": one.family.name,
         },
         text,
+        parts,
+        tuple(table.facts(tokens) for table in around.rows),
+        not_compared,
     )
 
 
@@ -155,7 +183,8 @@ def _at_work(
 ) -> dict[str, Any]:
     """Both models on the same tokens; adds distance travelled and fidelity to the rows of the layers."""
     words = tokenizer if tokenizer is not None else open_tokenizer(base[1])
-    tokenized = some_of(tokenize(base[1], words, checked(texts)), CONTROL_TEXTS)
+    most = min(longest(base[1]), longest(tuned[1]))
+    tokenized = some_of(tokenize(base[1], words, checked(texts), most=most), CONTROL_TEXTS)
     found: dict[str, Any] = {"texts": len(tokenized.ids), "tokens": tokenized.tokens}
     for name, (source, encoder) in (("base", base), ("tuned", tuned)):
         layers = [folded(encoder, number) for number in range(encoder.layers)]
@@ -183,18 +212,23 @@ def _same_shape(one: Encoder, other: Encoder) -> None:
             raise BadModel(f"the two models differ in {what}: {a} and {b}; diff compares checkpoints of one model.")
 
 
-def _rest(one: Encoder, other: Encoder) -> dict[str, Moved]:
-    """What is outside the layers and in both: embeddings, norms; a pooler or a head may differ by purpose."""
-    inside = one.family.layer.split("{}")[0]
-    names = [{part for part in _parts(encoder, None) if not part.startswith(inside)} for encoder in (one, other)]
-    return {part: _moved(one, other, part) for part in sorted(names[0] & names[1])}
+def _labels(one: Encoder, other: Encoder) -> Part:
+    """The names of the classes, by number; a model that says nothing has those that transformers gives it."""
+    told = [settings(encoder).to_dict() for encoder in (one, other)]
+    return Part.of(
+        "labels",
+        [line for name in ("id2label", "label2id") for line in differences(*(each.get(name) for each in told), name)],
+    )
 
 
-def _settings(one: Encoder, other: Encoder) -> list[str]:
-    """Settings that change what the model computes, and differ; what is not set counts as its default."""
-    a, b = settings(one).to_dict(), settings(other).to_dict()
-    keys = sorted(key for key in a.keys() | b.keys() if not key.startswith("_") and not IDLE.search(key))
-    return [f"{key}: {a.get(key)} and {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
+def _settings(one: Encoder, other: Encoder) -> tuple[list[str], list[str]]:
+    """Settings that change what the model computes, and differ; and others. What is not set counts as its default."""
+    a, b = (settings(encoder).to_dict() for encoder in (one, other))
+    keys = sorted(key for key in a.keys() | b.keys() if not key.startswith("_") and a.get(key) != b.get(key))
+    idle = [key for key in keys if IDLE.search(key)]
+    found = [line for key in keys if key not in idle for line in differences(a.get(key), b.get(key), printable(key))]
+    idle = [key for key in idle if not COMPARED.search(key)]
+    return found, [f"settings of training ({some([*map(printable, idle)], ', ')})"] if idle else []
 
 
 def _parts(encoder: Encoder, layer: int | None) -> set[str]:
@@ -216,9 +250,9 @@ def _moved(one: Encoder, other: Encoder, part: str) -> Moved:
             continue
         if names[0] is None or names[1] is None:
             missing = one.name if names[0] is None else other.name
-            raise BadModel(f"{part}{end} is missing in {missing}; the two are not checkpoints of one model.")
-        found.append(compare(one.tensors[names[0]], other.tensors[names[1]], f"{part}{end}"))
-    verdict = _worst({str(number): each.verdict for number, each in enumerate(found)})
+            raise BadModel(f"{printable(part)}{end} is missing in {missing}; the two are not checkpoints of one model.")
+        found.append(compare(one.tensors[names[0]], other.tensors[names[1]], f"{printable(part)}{end}"))
+    verdict = worst({str(number): each.verdict for number, each in enumerate(found)})
     return Moved(verdict, found[0].change, next(each.why for each in found if each.verdict == verdict))
 
 
@@ -227,117 +261,12 @@ def _change(a: np.ndarray, b: np.ndarray) -> float:
     return moved / size if size > 0 else moved
 
 
-def compare(base: Tensor, tuned: Tensor, name: str = "tensor") -> Moved:
-    """One tensor against another: equal, equal up to a cast or a quantisation, or changed."""
-    if base.shape != tuned.shape:
-        raise BadModel(f"{name} has shape {tuple(base.shape)} and {tuple(tuned.shape)}: these are different models.")
-    a, b = base.to("cpu", torch.float64), tuned.to("cpu", torch.float64)
-    for which, values in (("base", a), ("tuned", b)):
-        if not torch.isfinite(values).all():
-            raise BadModel(f"{name} of the {which} model has entries that are NaN or infinite.")
-    size = float(a.norm())
-    change = float((b - a).norm()) / size if size > 0 else float((b - a).norm())
-    if torch.equal(a, b):
-        return Moved("unchanged", 0.0, "equal to the last bit")
-    apart = (b - a).abs()
-    for dtype in CASTS:
-        if any(torch.equal(fine.to(dtype).double(), coarse) for fine, coarse in ((a, b), (b, a))):
-            return Moved("rounding", change, f"one is the other cast to {str(dtype).removeprefix('torch.')}")
-    steps = _quantised(a, b, apart)
-    if steps:
-        return Moved("rounding", change, steps)
-    return Moved("changed", change, f"‖ΔW‖/‖W‖ = {change:.2g}, more than rounding")
-
-
-def _quantised(a: Tensor, b: Tensor, apart: Tensor) -> str | None:
-    """Whether one of the two is the other on a grid: few values, or multiples of a step per block."""
-    for grid in (b, a):
-        if grid.ndim != 2 or min(grid.shape) < 2:
-            continue
-        for name, values, off in _blocks(grid, apart):
-            if _few(values, off):
-                return (
-                    f"no more than {LEVELS} different values per {name}, each entry moved by less than their distance"
-                )
-            for steps in STEPS:
-                size = values.abs().amax(1, keepdim=True) / steps
-                places = values / size.clamp_min(1e-300)
-                on_grid = bool(((places - places.round()).abs() <= ON_GRID).all() and (off <= 0.6 * size).all())
-                # Rounding to a grid is off by a quarter of a step in the mean; less is something added to a grid.
-                if on_grid and bool(abs((off / size.clamp_min(1e-300)).mean() - 0.25) <= 0.05):
-                    return f"multiples of 1/{steps} of the largest entry per {name}, each moved by half a step at most"
-    return None
-
-
-def _blocks(grid: Tensor, apart: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """The ways quantisers divide a matrix, each as rows."""
-    yield "tensor", grid.reshape(1, -1), apart.reshape(1, -1)
-    yield "row", grid, apart
-    yield "column", grid.T, apart.T
-    for size in (128, 64, 32):
-        if grid.shape[1] % size == 0 and grid.shape[1] > size:
-            yield f"block of {size}", grid.reshape(-1, size), apart.reshape(-1, size)
-
-
-def _few(values: Tensor, off: Tensor) -> bool:
-    for row, moved in zip(values, off, strict=True):
-        levels = torch.unique(row)
-        if not 2 <= len(levels) <= min(LEVELS, len(row) // 4):
-            return False
-        apart = levels.diff()
-        if bool(moved.max() > 1.01 * apart.max() or moved.mean() < 0.1 * apart.median()):
-            return False
-    return True
-
-
-def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
-    order: tuple[Verdict, ...] = ("unchanged", "rounding", "changed")
-    return max(verdicts.values(), key=order.index, default="unchanged")
-
-
 def _evidence(moved: Mapping[str, Moved], verdict: Verdict) -> str:
     if verdict == "unchanged":
         return f"all {len(moved)} modules equal to the last bit"
     those = {name: each for name, each in moved.items() if each.verdict == verdict}
     name, most = max(those.items(), key=lambda item: item[1].change)
-    return f"{len(those)} of {len(moved)} modules, most in {name}: {most.why}"
-
-
-def _compare_heads(table: dict[str, list[Any]], layer: int, before: HeadSpectra, after: HeadSpectra) -> None:
-    for head in range(len(before.beta)):
-        unit = max(float(before.value_norm[head]), 1e-300)
-        _add(
-            table,
-            layer=layer,
-            head=head,
-            beta_base=float(before.beta[head]),
-            beta_tuned=float(after.beta[head]),
-            gap_base=float(before.gap[head]),
-            beta_ratio=float(after.beta[head] / before.beta[head]) if before.beta[head] > 0 else np.nan,
-            kind_base=before.kind[head],
-            kind_tuned=after.kind[head],
-            spectrum_A=_apart(before.eigenvalues[head], after.eigenvalues[head]),
-            spectrum_V=_apart(before.value_eigenvalues[head], after.value_eigenvalues[head]) / unit,
-            angle_A=_angle(before.leading[head], after.leading[head]),
-            angle_V=_angle(before.terminal[head], after.terminal[head]),
-        )
-
-
-def _apart(one: np.ndarray, other: np.ndarray) -> float:
-    """Root mean square distance between two spectra, eigenvalues paired as well as can be."""
-    cost = np.abs(one[:, None] - other[None]) ** 2
-    return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
-
-
-def _angle(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest principal angle between two spaces, in degrees; a right one when their dimensions differ."""
-    if one.shape[1] != other.shape[1]:
-        return 90.0
-    if not one.shape[1]:
-        return 0.0
-    # From the sine: the cosine of a small angle has lost it.
-    sines = np.linalg.svd(other - one @ (one.T @ other), compute_uv=False)
-    return float(np.degrees(np.arcsin(np.clip(sines.max(), 0, 1))))
+    return f"{len(those)} of {len(moved)} modules, most in {printable(name)}: {most.why}"
 
 
 def _add(table: dict[str, list[Any]], **values: Any) -> None:
@@ -345,13 +274,18 @@ def _add(table: dict[str, list[Any]], **values: Any) -> None:
         table.setdefault(name, []).append(value)
 
 
-def _sentence(layers: pa.Table, heads: Mapping[str, list[Any]], outside: Mapping[str, Any]) -> str:
+def _sentence(
+    layers: pa.Table, heads: Mapping[str, list[Any]], outside: Mapping[str, Any], parts: Sequence[Part]
+) -> str:
     """Layers first, then what is outside them."""
     more = ""
     if outside["verdict"] != "unchanged":
         more += f" Outside the layers: {outside['verdict']} ({outside['evidence']})."
+    for part in parts:
+        if part.verdict != "unchanged":
+            more += f" {part.name.capitalize()}: {part.verdict} ({part.evidence})."
     if outside["settings"]:
-        more += f" Other settings: {'; '.join(outside['settings'])}."
+        more += f" Other settings: {some(outside['settings'])}."
     return (
         "No layer changed."
         if more and set(layers["verdict"].to_pylist()) == {"unchanged"}
@@ -359,9 +293,14 @@ def _sentence(layers: pa.Table, heads: Mapping[str, list[Any]], outside: Mapping
     ) + more
 
 
+def _left_out(one: Encoder, other: Encoder, names: Sequence[str]) -> str:
+    """In the sentence too, unless both models are in memory and have nothing else."""
+    return f" Not compared: {some([*names])}." if names and (one.folder or other.folder) else ""
+
+
 def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
     verdicts = layers["verdict"].to_pylist()
-    changed = [str(number) for number, verdict in enumerate(verdicts) if verdict == "changed"]
+    changed = [number for number, verdict in enumerate(verdicts) if verdict == "changed"]
     if set(verdicts) == {"unchanged"}:
         return "Nothing changed."
     if not changed:
@@ -370,15 +309,5 @@ def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
             "quantisation does."
         )
     every = len(changed) == len(verdicts)
-    where = "every layer" if every else f"{len(changed)} of {len(verdicts)} layers ({', '.join(changed)})"
-    mine = np.isin(heads["layer"], [int(number) for number in changed])
-    ratio = np.array(heads["beta_ratio"])[mine]
-    ratio = ratio[np.isfinite(ratio)] if np.isfinite(ratio).any() else np.ones(1)
-    kinds = int((np.array(heads["kind_base"])[mine] != np.array(heads["kind_tuned"])[mine]).sum())
-    angle = float(np.median(np.array(heads["angle_A"])[mine]))
-    there = "" if every else " there"
-    return (
-        f"Changed in {where}: β{there} by a factor {ratio.min():.2f} to {ratio.max():.2f} (median "
-        f"{np.median(ratio):.2f}), {kinds} of {int(mine.sum())} heads lead in another way, A's leading direction turns "
-        f"by {angle:.0f}° in the median."
-    )
+    where = "every layer" if every else f"{len(changed)} of {len(verdicts)} layers ({', '.join(map(str, changed))})"
+    return f"Changed in {where}: {heads_in_words(heads, changed, '' if every else ' there')}"
