@@ -158,7 +158,7 @@ def measure_part(
             found.add(number, **_whole(u), radius=[np.abs(r - 1).max() for r in radii])
             if number in chosen.closely:
                 # Heads see tokens as they are: with the radius that matters where they enter without a norm.
-                entering = [x * radius[:, None] for x, radius in zip(u, radii, strict=True)]
+                entering = [norm.entering(*pair) for norm, pair in zip(norms, pairs, strict=True)]
                 pasts = [x[place] - x[place].mean(-1, keepdims=True) for x in states[:-1]]
                 places = [positions(encoder, model, layer, len(u[0])) for layer in range(len(layers))]
                 _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, pasts, places)

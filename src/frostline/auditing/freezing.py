@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from frostline.auditing.spectra import triangle
+from frostline.encoders import heads
 from frostline.encoders.folding import FoldedLayer
 from frostline.encoders.positions import NOWHERE, Positions
 
@@ -59,27 +60,14 @@ class Glass:
 
     def look(self, u: Float[np.ndarray, "n d"], *, sources: bool = True, at: Positions = NOWHERE) -> Look:
         """What tokens u see; ``sources``: also the maps that need the other tokens, and the places they are at."""
-        asking = u @ self.layer.query.transpose(0, 2, 1) + self.layer.asked[:, None, :]
+        attended = heads.attend(self.layer, u, at) if sources else None
+        asking = heads.asking(self.layer, u) if attended is None else attended.asking
         kappa = np.linalg.norm(asking @ self.key_core.transpose(0, 2, 1), axis=-1)
         full = asking @ self.through.transpose(0, 2, 1) / np.maximum(kappa, 1e-300)[..., None]
-        seen: dict[Map, np.ndarray] = {"full support": full}
-        perplexity = np.full(kappa.shape, np.nan)
-        if sources:
-            keys = u @ self.layer.key.transpose(0, 2, 1)
-            if at.turning:
-                asking, keys = at.turned(asking), at.turned(keys + self.layer.key_shift[:, None])
-            logits = asking @ keys.transpose(0, 2, 1)
-            if at.bias is not None:
-                logits = logits + at.bias
-            offered = u @ self.layer.value.transpose(0, 2, 1)
-            best = logits.argmax(-1)
-            logits -= logits.max(-1, keepdims=True)
-            weights = np.exp(logits)
-            total = weights.sum(-1, keepdims=True)
-            perplexity = np.exp(np.log(total[..., 0]) - (weights * logits).sum(-1) / total[..., 0])
-            seen["real"] = weights / total @ offered
-            seen["arg-max"] = np.take_along_axis(offered, best[..., None], axis=1)
-        return Look(kappa, perplexity, seen)
+        if attended is None:
+            return Look(kappa, np.full(kappa.shape, np.nan), {"full support": full})
+        seen: dict[Map, np.ndarray] = {"full support": full, "real": attended.seen, "arg-max": attended.best}
+        return Look(kappa, attended.perplexity, seen)
 
     def fidelity(self, one: Float[np.ndarray, "h n k"], other: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n"]:
         """Cosine between two updates of every head, per token."""
@@ -89,15 +77,12 @@ class Glass:
 
     def update(self, coordinates: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
         """Σ_h V_h m_h + c_h, and the output bias, without its mean: what attention adds, in residual units."""
-        h, n, k = coordinates.shape
-        stacked = self.layer.output.transpose(1, 0, 2).reshape(-1, h * k)
-        found = coordinates.transpose(1, 0, 2).reshape(n, h * k) @ stacked.T
-        found = found + self.layer.head_shift.sum(0) + self.layer.output_bias
+        found = heads.update(self.layer, coordinates)
         return np.asarray(found - found.mean(-1, keepdims=True))
 
     def cold(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
         """Tokens of this size after the attention half at zero temperature, on the sphere (eq. 15)."""
-        seen = self.look(u * self.layer.norm.seen(size)[:, None], sources=False).seen["full support"]
+        seen = self.look(self.layer.norm.entering(u, size), sources=False).seen["full support"]
         return on_unit_sphere(self.layer.norm.past(u, size) + self.update(seen))
 
     def cold_limit(

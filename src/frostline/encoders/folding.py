@@ -46,6 +46,10 @@ class Norm:
         """How long u is for the heads: 1 but for epsilon, where there is a norm."""
         return size if self.epsilon is None else np.asarray(size / np.sqrt(size**2 + self.epsilon))
 
+    def entering(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+        """The tokens as heads see them."""
+        return np.asarray(u * self.seen(size)[:, None])
+
     def past(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
         """The tokens themselves without their mean: what goes past attention."""
         found = np.sqrt(u.shape[-1]) * size[:, None] * u

@@ -1,15 +1,18 @@
-"""Proof of extraction: logits and head outputs rebuilt from the folded matrices against the model's own."""
+"""Proof of extraction: logits and head outputs rebuilt from the folded matrices against the model's own.
+
+They are rebuilt by the very pass that measures (``heads``).
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
+from frostline.encoders import heads
 from frostline.encoders.capture import Batch, Model, Seen, see
 from frostline.encoders.folding import FoldedLayer
 from frostline.encoders.loading import Encoder
-from frostline.encoders.positions import NOWHERE, Positions, positions
+from frostline.encoders.positions import Positions, positions
 from frostline.errors import BadModel
 
 ALLOWED = 1e-5
@@ -68,26 +71,6 @@ def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, given: 
     return found
 
 
-def rebuilt(
-    layer: FoldedLayer, x: Float[np.ndarray, "n d"], at: Positions = NOWHERE
-) -> tuple[Float[np.ndarray, "h n n"], Float[np.ndarray, "h n d"]]:
-    """Logits (up to a constant per query) and head outputs of tokens x, from the folded matrices alone."""
-    u, size = layer.norm.on_sphere(x)
-    u = u * layer.norm.seen(size)[:, None]
-    queries, keys = u @ layer.query.transpose(0, 2, 1), u @ layer.key.transpose(0, 2, 1)
-    if at.turning:
-        queries = at.turned(queries + layer.asked[:, None])
-        logits = queries @ at.turned(keys + layer.key_shift[:, None]).transpose(0, 2, 1)
-    else:
-        logits = queries @ keys.transpose(0, 2, 1) + (layer.key_bias @ u.T)[:, None, :]
-    if at.bias is not None:
-        logits = logits + at.bias
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
-    seen = weights @ (u @ layer.value.transpose(0, 2, 1))
-    return logits, seen @ layer.output.transpose(0, 2, 1) + layer.head_shift[:, None, :]
-
-
 def _errors(
     layer: FoldedLayer,
     x: np.ndarray,
@@ -97,12 +80,13 @@ def _errors(
     encoder: Encoder,
     model: Model,
 ) -> tuple[tuple[float, float, float], float]:
-    logits, outputs = rebuilt(layer, x, at)
+    u, size = layer.norm.on_sphere(x)
+    attended = heads.attend(layer, layer.norm.entering(u, size), at)
     theirs = seen.weights[number][0].double().numpy()
     clear = theirs > FAINT
     with np.errstate(divide="ignore"):
         own = np.where(clear, np.log(theirs), 0.0)
-    mine = np.where(clear, logits, 0.0)
+    mine = np.where(clear, attended.logits, 0.0)
     count = np.maximum(clear.sum(-1, keepdims=True), 1)
     own, mine = (np.where(clear, z - z.sum(-1, keepdims=True) / count, 0.0) for z in (own, mine))
     projection = model.get_submodule(encoder.path(encoder.family.output, number))
@@ -110,16 +94,15 @@ def _errors(
     if encoder.family.layer_scale is not None:
         factor = model.get_submodule(encoder.path(encoder.family.layer_scale, number)).lambda1
         matrix = factor.detach().double().numpy()[:, None] * matrix
-    heads, k = encoder.heads, encoder.head_size
-    context = seen.contexts[number][0].double().numpy().reshape(-1, heads, k)
-    theirs_out = np.einsum("nhk,dhk->hnd", context, matrix.reshape(-1, heads, k))
+    split = (-1, encoder.heads, encoder.head_size)
+    context = seen.contexts[number][0].double().numpy().reshape(split)
+    theirs_out = np.einsum("nhk,dhk->hnd", context, matrix.reshape(split))
     update = seen.updates[number][0].double().numpy()
-    _, size = layer.norm.on_sphere(x)
     off = float(np.abs(layer.norm.seen(size) - 1).max()) if layer.norm.present else 0.0
     return (
         _relative(mine, own),
-        _relative(outputs, theirs_out),
-        _relative(outputs.sum(0) + layer.output_bias, update),
+        _relative(heads.outputs(layer, attended.seen), theirs_out),
+        _relative(heads.update(layer, attended.seen), update),
     ), off
 
 

@@ -1,0 +1,78 @@
+"""One forward pass of a layer's heads, from the folded matrices alone (THEORY eq. 14).
+
+The proof of extraction compares this pass with the model's own, and what an audit measures at work is read off it:
+what is proved is what measures.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.encoders.folding import FoldedLayer
+from frostline.encoders.positions import NOWHERE, Positions
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """What the heads of a layer make of n tokens.
+
+    asking   queries, before places turn them
+    logits   up to a constant per query
+    weights  their softmax
+    offered  what every token gives, in value coordinates (k numbers per token and head)
+    """
+
+    asking: Float[np.ndarray, "h n k"]
+    logits: Float[np.ndarray, "h n n"]
+    weights: Float[np.ndarray, "h n n"]
+    offered: Float[np.ndarray, "h n k"]
+
+    @cached_property
+    def seen(self) -> Float[np.ndarray, "h n k"]:
+        """The softmax mean, in value coordinates: what a token gets from each head."""
+        return self.weights @ self.offered
+
+    @property
+    def best(self) -> Float[np.ndarray, "h n k"]:
+        """The same if every token attended to its best token only."""
+        return np.take_along_axis(self.offered, self.logits.argmax(-1)[..., None], axis=1)
+
+    @property
+    def perplexity(self) -> Float[np.ndarray, "h n"]:
+        """exp of the entropy of the weights: how many tokens a token attends to."""
+        logs = np.log(np.where(self.weights > 0, self.weights, 1.0))
+        return np.asarray(np.exp(-(self.weights * logs).sum(-1)))
+
+
+def asking(layer: FoldedLayer, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "h n k"]:
+    """The queries of tokens u (as heads see them: ``Norm.entering``)."""
+    return np.asarray(u @ layer.query.transpose(0, 2, 1) + layer.asked[:, None, :])
+
+
+def attend(layer: FoldedLayer, u: Float[np.ndarray, "n d"], at: Positions = NOWHERE) -> Attended:
+    """Attention of tokens u to one another, at these places."""
+    queries = asking(layer, u)
+    turned, keys = queries, u @ layer.key.transpose(0, 2, 1)
+    if at.turning:
+        turned, keys = at.turned(queries), at.turned(keys + layer.key_shift[:, None])
+    logits = turned @ keys.transpose(0, 2, 1)
+    if at.bias is not None:
+        logits = logits + at.bias
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return Attended(queries, logits, weights, u @ layer.value.transpose(0, 2, 1))
+
+
+def outputs(layer: FoldedLayer, seen: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n d"]:
+    """V_h m_h + c_h of every head."""
+    return np.asarray(seen @ layer.output.transpose(0, 2, 1) + layer.head_shift[:, None, :])
+
+
+def update(layer: FoldedLayer, seen: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
+    """Σ_h (V_h m_h + c_h) and the output bias: what attention adds to the tokens. No (h, n, d) array is formed."""
+    h, n, k = seen.shape
+    stacked = layer.output.transpose(1, 0, 2).reshape(-1, h * k)
+    found = seen.transpose(1, 0, 2).reshape(n, h * k) @ stacked.T
+    return np.asarray(found + layer.head_shift.sum(0) + layer.output_bias)
