@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from frostline.encoders.adapters import FAMILIES, SUPPORTED, Family
-from frostline.encoders.tensors import InMemory, OnDisk, Renamed, plain, renamed, weight_files
+from frostline.encoders.folders import model_folder, without_config
+from frostline.encoders.tensors import ADAPTER, InMemory, OnDisk, Renamed, plain, renamed, weight_files
 from frostline.errors import BadModel
 
 FURTHEST = 2**20
@@ -45,6 +46,8 @@ DECODERS = frozenset(
 )
 BOTH = frozenset(("t5", "mt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "blenderbot", "whisper", "led"))
 """Types whose config.json may not say so itself."""
+T5 = frozenset(("t5", "mt5", "umt5"))
+"""Of these the encoder is also used alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +223,7 @@ def load(source: "str | Path | nn.Module") -> Encoder:
 def _folder(source: str) -> Path:
     folder = Path(source).expanduser()
     if folder.is_dir():
-        return folder
+        return model_folder(folder)
     if folder.exists():
         raise BadModel(f"{source} is a file; give the folder that holds config.json and the weights.")
     if source.count("/") > 1 or source.startswith((".", "/", "~")):
@@ -252,7 +255,7 @@ def need(module: str, *, extra: str = "encoders") -> Any:
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
-        raise BadModel(f"{folder} has no config.json; give the folder of a model as transformers saves it.")
+        raise BadModel(without_config(folder))
     if path.stat().st_size > CONFIG_LIMIT:
         raise BadModel(f"{path} has {path.stat().st_size} bytes, more than any config ({CONFIG_LIMIT}).")
     try:
@@ -269,6 +272,13 @@ def _refuse(name: str, config: Mapping[str, Any]) -> None:
     kind = str(config.get("model_type", "")).lower()
     architectures = " ".join(map(str, config.get("architectures") or []))
     supported = f"Supported are encoders: {SUPPORTED}."
+    if kind in T5 and (config.get("is_encoder_decoder") is False or "EncoderModel" in architectures):
+        raise BadModel(
+            f"{name} is the encoder of a T5 by itself. It has no decoder and could be audited, but frostline cannot "
+            "fold its weights yet: its norms are RMSNorms, which leave the mean in, so that tokens lie on another "
+            "sphere; its logits are not divided by √k; a bias by relative position, which the first layer holds for "
+            f"all, is added to them; and its heads may have another size than d over their number. {supported}"
+        )
     if config.get("is_encoder_decoder") or kind in BOTH:
         raise BadModel(
             f"{name} is an encoder-decoder ({kind or architectures}): its decoder attends causally and to another "
@@ -331,6 +341,11 @@ def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk)
             prefix = fitting[0].removesuffix(end)
             if told or prefix.rstrip(".") in ("", *family.model_types):
                 return family, tensors, prefix
+    if any(ADAPTER.search(one) or ".base_layer." in one for one in stored.names):
+        raise BadModel(
+            f"{name} has an adapter wrapped around its weights, which is no part of them; merge it (merge_and_unload "
+            "in peft) and give the result."
+        )
     what = f"a {told[0].name}" if told else "any of: " + SUPPORTED
     raise BadModel(
         f"{name} has none of the tensors of {what} (they would end in {(told or FAMILIES)[0].layer.format(0)}"

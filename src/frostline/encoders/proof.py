@@ -13,6 +13,7 @@ from frostline.encoders.capture import Batch, Model, Seen, see
 from frostline.encoders.folding import FoldedLayer
 from frostline.encoders.loading import Encoder
 from frostline.encoders.positions import Positions, positions
+from frostline.encoders.unused import unused
 from frostline.errors import BadModel
 
 ALLOWED = 1e-5
@@ -31,6 +32,8 @@ class Proof:
     tokens: int
     radius: float
     """The largest distance of a token from the sphere as heads see it, |radius − 1|."""
+    unused: tuple[str, ...] = ()
+    """Tensors that the model brings and that have no part in what is proved: heads of other tasks, buffers."""
 
     @property
     def holds(self) -> bool:
@@ -44,7 +47,9 @@ class Proof:
 
 
 def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, given: Iterable[Batch]) -> Proof:
-    """Compare on these batches of one text each; raises BadModel when the extraction misses the model."""
+    """Compare on these batches of one text each; raises BadModel when the extraction misses the model,
+    or when the model is not the one that its file describes (``unused``)."""
+    others = unused(encoder)
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
     worst = np.zeros(3)
@@ -61,7 +66,7 @@ def prove(encoder: Encoder, layers: Sequence[FoldedLayer], model: Model, given: 
     finally:
         model.set_attn_implementation(before)
     logits, outputs, update = map(float, worst)
-    found = Proof(logits, outputs, update, tokens, radius)
+    found = Proof(logits, outputs, update, tokens, radius, others)
     if not found.holds:
         raise BadModel(
             f"{encoder.name}: the extraction does not reproduce the model: {found.describe()}. Either "

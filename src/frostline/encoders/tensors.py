@@ -6,6 +6,7 @@ Nothing in a file is executed: tensors come from safetensors files (memory-mappe
 
 import json
 import pickle
+import re
 import warnings
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
@@ -19,6 +20,14 @@ from torch import Tensor
 from frostline.encoders.adapters import Family
 from frostline.errors import BadModel
 
+ADAPTER = re.compile(r"(^|[._])(loras?|adapters?|ia3|vera|dora|loha|lokr|hada|b?oft|prefix|prompts?)([._]|$)", re.I)
+"""In names of tensors: what adapters of all kinds add to a model."""
+WEIGHTS = (
+    ("model.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
+"""Files of weights, and the index of each where they are several; the first that is there counts."""
+ADAPTER_FILE = "adapter_config.json"
 OLD_NORMS = {".gamma": ".weight", ".beta": ".bias"}
 """Endings of names in checkpoints of the first years."""
 
@@ -86,11 +95,13 @@ def renamed(source: str, tensors: InMemory | OnDisk, family: Family) -> Renamed:
     return Renamed(tensors, stored)
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has weights in a format that is read here."""
+    return any((folder / name).is_file() for pair in WEIGHTS for name in pair)
+
+
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    for stem, index in (
-        ("model.safetensors", "model.safetensors.index.json"),
-        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-    ):
+    for stem, index in WEIGHTS:
         if (folder / stem).is_file():
             return (folder / stem,)
         if (folder / index).is_file():

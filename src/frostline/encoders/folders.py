@@ -1,0 +1,74 @@
+"""Which folder holds a model: the one given, or a part of it (sentence-transformers); and which others there are."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from frostline.encoders.tensors import ADAPTER_FILE, has_weights
+
+MODULES = "modules.json"
+OF_TRAINING = re.compile(r"^(checkpoint|best|last|final|epoch|step)", re.I)
+"""Names of folders that training writes: the only ones looked for beside a model's own."""
+MOST = 1000
+"""Entries of a folder that are looked at."""
+
+
+def model_folder(folder: Path) -> Path:
+    """The folder itself, or the one that modules.json of sentence-transformers names (``0_Transformer``)."""
+    if (folder / "config.json").is_file():
+        return folder
+    modules = _json(folder / MODULES)
+    for module in modules if isinstance(modules, list) else []:
+        path = module.get("path") if isinstance(module, dict) else None
+        # A plain name: nothing outside the folder is read.
+        inside = isinstance(path, str) and path == Path(path).name and path != ".."
+        if inside and str(module.get("type", "")).endswith("Transformer") and (folder / path / "config.json").is_file():
+            return folder / path
+    return folder
+
+
+def described(folder: Path) -> str:
+    """The other models in a folder and those of a training beside it, in words; empty where there are none."""
+    read = model_folder(folder)
+    inside = [path.name for path in _folders(folder) if path != read and _is_model(path)]
+    beside = [
+        path.name
+        for path in _folders(folder.absolute().parent)
+        if OF_TRAINING.match(path.name) and path != folder.absolute() and _is_model(path)
+    ]
+    places = [f"{where} {', '.join(names)}" for where, names in (("in it", inside), ("beside it", beside)) if names]
+    return " and ".join(places)
+
+
+def without_config(folder: Path) -> str:
+    """Why a folder without config.json is no model, and where one is."""
+    if (folder / ADAPTER_FILE).is_file():
+        return (
+            f"{folder} holds an adapter alone ({ADAPTER_FILE}); merge it into the model it belongs to "
+            "(merge_and_unload in peft) and give the folder of the result."
+        )
+    inside = [path.name for path in _folders(folder) if _is_model(path)]
+    if inside:
+        return f"{folder} has no config.json; in it are models: {', '.join(inside)}. Give one of these folders."
+    return f"{folder} has no config.json; give the folder of a model as transformers saves it."
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path, _ in zip(folder.iterdir(), range(MOST), strict=False) if path.is_dir())
+    except OSError:
+        return []
+
+
+def _is_model(folder: Path) -> bool:
+    """Modules of sentence-transformers have a config.json and weights too, but no type of a model."""
+    config = _json(folder / "config.json")
+    return isinstance(config, dict) and bool({"model_type", "architectures"} & config.keys()) and has_weights(folder)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
