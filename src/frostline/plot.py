@@ -217,6 +217,12 @@ def x_ticks(ax: Axes, values: np.ndarray) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
+def whole_ticks(ax: Axes, rows: int, columns: int) -> None:
+    """Ticks of a map of so many rows and columns: whole numbers, at most about eight."""
+    ax.set_yticks(range(0, rows, max(1, rows // 8)))
+    ax.set_xticks(range(0, columns, max(1, columns // 8)))
+
+
 def shade(number: int, count: int) -> tuple[float, float, float, float]:
     """Colours for a sequence (of temperatures, say), from warm to cold; readable on light and dark."""
     found = matplotlib.colormaps["plasma_r"](0.15 + 0.65 * number / max(1, count - 1))

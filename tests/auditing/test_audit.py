@@ -9,10 +9,12 @@ import torch
 
 import frostline as fl
 from frostline.auditing.audit import audit
+from frostline.auditing.findings import Finding
 from frostline.auditing.frost import frost_line
 from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
 from frostline.auditing.plateau import plateau
 from frostline.auditing.saving import check_folder, save_audit
+from frostline.auditing.shared import once
 from frostline.auditing.texts import read_texts, sample, some
 from frostline.auditing.thresholds import broken, read_thresholds
 from frostline.encoders import capture, loading
@@ -57,7 +59,7 @@ def test_the_mean_cosine_is_that_of_all_pairs(found, folder):
     assert found.clouds["cosine"].to_pylist()[2] == pytest.approx(np.mean(cosines), rel=1e-6)
 
 
-def test_json_page_and_card(found, tmp_path):
+def test_json_page_and_card(found, folder, tmp_path):
     page = save_audit(found, tmp_path / "audit")
     facts = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert facts["heads"][5]["beta"] == found.heads["beta"].to_pylist()[5]
@@ -68,12 +70,68 @@ def test_json_page_and_card(found, tmp_path):
     assert found.proof.describe() in text and len(text) < 3e6
     card = (tmp_path / "audit" / "model_card.md").read_text()
     assert card.startswith("## Attention dynamics") and found.provenance["sha256"][:16] in card
-    # Again into the same folder, but not over something else.
-    save_audit(found, tmp_path / "audit")
+    # Again into the same folder, without text: older figures go, and what is not ours stays.
+    drawn = {path.name for path in (tmp_path / "audit" / "figures").iterdir()}
+    assert drawn >= {"fidelity.svg", "changes.png", "concentration.svg", "maps.svg"}
+    mine = [tmp_path / "audit" / name for name in ("notes.txt", "figures/mine.svg", "figures/fidelity.pdf")]
+    for path in mine:
+        path.write_text("mine")
+    save_audit(audit(folder), tmp_path / "audit")
+    left = {path.name for path in (tmp_path / "audit" / "figures").iterdir()}
+    assert left == {"maps.svg", "maps.png", "spectra.svg", "spectra.png", "mine.svg", "fidelity.pdf"}
+    assert all(path.read_text() == "mine" for path in mine)
+    # But not over something else.
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with pytest.raises(fl.errors.BadParameter, match="holds other things than an audit"):
         save_audit(found, tmp_path / "other")
+
+
+def test_heads_that_all_layers_share_are_counted_once(tmp_path):
+    """ALBERT: a bottleneck planted in one of 4 heads is one finding, of one head, though 3 passes show it."""
+    made = tiny.model("ALBERT")
+    with torch.no_grad():
+        value = made.encoder.albert_layer_groups[0].albert_layers[0].attention.value.weight
+        kept = torch.linalg.svd(value[8:16], full_matrices=False)
+        value[8:16] = kept.S[0] * torch.outer(kept.U[:, 0], kept.Vh[0])
+    one = audit(made)
+    planted = [finding for finding in one.findings if finding.kind == "value bottleneck"]
+    assert [finding.where for finding in planted] == ["head 1, shared by 3 passes; in all of them"]
+    assert one.sentence.startswith("4 heads shared by 3 passes") and " of 4 heads" in one.sentence
+    assert one.metrics["bottlenecks"] == 1 and one.metrics["rotating_share"] * 4 == pytest.approx(
+        sum(kind in ("rotation", "mixed") for kind in one.weights.kinds)
+    )
+    assert len(one.weights.kinds) == 4 and len(one.heads) == 12
+    assert "shared by 3 passes" in one.to_html(tmp_path / "page.html").read_text()
+
+
+def test_findings_of_shared_heads():
+    def seen(kind, layer, head, effect):
+        return Finding(kind, f"layer {layer}, head {head}", layer, head, effect, f"{effect}", "", "")
+
+    given = [seen("cold head", n, 3, 0.1 * n) for n in (1, 2, 3, 5)] + [seen("frost line", 4, None, 0.5)]
+    cold, line = once(given, 6)
+    assert cold.where == "head 3, shared by 6 passes; in pass 1 to 3, 5" and cold.effect == 0.5
+    assert line == given[-1]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("family", "part"), [("BERT", "everything"), ("BERT", "layer 1"), ("ESM", "embeddings")])
+def test_models_of_zeros(tmp_path, family, part):
+    """No warning of a division, and a sentence that says what is zero."""
+    made = tiny.model(family)
+    wanted = {"everything": "", "embeddings": "embeddings.", "layer 1": "layer.1."}[part]
+    with torch.no_grad():
+        for name, tensor in made.named_parameters():
+            if wanted in name.lower() and not (wanted == "embeddings." and "norm" in name.lower()):
+                tensor.zero_()
+    one = audit(tiny.save(made, tmp_path / "model"), tiny.TEXTS * 3)
+    save_audit(one, tmp_path / "out")
+    assert one.sentence.startswith("All attention weights of this model are zero") == (part == "everything")
+    said = [reason for reason in one.skipped if "attention weights that are zero" in reason]
+    assert [reason.split(":")[0] for reason in said] == {"everything": ["all layers"], "layer 1": ["layer 1"]}.get(
+        part, []
+    )
 
 
 def test_the_same_seed_gives_the_same_audit(found, folder):

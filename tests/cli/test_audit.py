@@ -1,6 +1,7 @@
 """frostline audit and diff as a user meets them."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,18 @@ def test_diff_over_training(call, models, tmp_path):
     answer = json.loads(call("diff", models / "base", tmp_path / "training", "--json").stdout)
     assert sorted({row["step"] for row in answer["steps"]}) == [1, 20]
     assert (tmp_path / "diff" / "figures" / "steps.svg").exists()
+    assert answer["not_compared"] == []
+    # Ticks of maps are layers and heads: whole numbers.
+    ticks = re.findall(r"<!-- (\S+) -->", (tmp_path / "diff" / "figures" / "heads.svg").read_text())
+    assert "2" in ticks and not {"−0.5", "0.5", "1.5"} & set(ticks)
+
+
+def test_models_that_were_not_compared_are_named(call, models, tmp_path):
+    for name in ("checkpoint-1", "best_model", "checkpoint-last"):
+        tiny.save(tiny.model("BERT"), tmp_path / "training" / name)
+    done = call("diff", models / "base", tmp_path / "training", "--quiet")
+    words = "whose names end in no number: best_model, checkpoint-last."
+    assert done.exit_code == 0 and words in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])

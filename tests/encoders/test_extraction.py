@@ -7,6 +7,111 @@ import pytest
 
 import frostline as fl
 from frostline.auditing.freezing import Glass
+from frostline.encoders import adapters, capture, folding, heads, loading, positions, proof
+from frostline.sphere import unit_rows
+from tests.encoders import tiny
+
+FAMILIES = [family.name for family in adapters.FAMILIES]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def opened(request, tmp_path_factory):
+    folder = tiny.save(tiny.model(request.param), tmp_path_factory.mktemp(request.param))
+    encoder = loading.load(folder)
+    model = capture.open_model(encoder)
+    if encoder.family.reads == "images":
+        return encoder, model, list(capture.noise(encoder, images=3, seed=0))
+    tokenized = capture.tokenize(encoder, capture.open_tokenizer(encoder), tiny.TEXTS)
+    return encoder, model, list(capture.batches(tokenized, tokens=1))
+
+
+def test_logits_and_outputs_are_rebuilt(opened):
+    encoder, model, batches = opened
+    layers = [folding.folded(encoder, number) for number in range(encoder.layers)]
+    found = proof.prove(encoder, layers, model, batches)
+    assert found.holds and found.tokens >= 40
+    assert encoder.family.name in FAMILIES and encoder.dimension == 32 and encoder.head_size == 8
+
+
+@pytest.mark.parametrize("part", ["query", "asked", "key_shift", "value", "head_shift", "output_bias"])
+def test_an_extraction_that_misses_fails_loudly(opened, part):
+    encoder, model, batches = opened
+    layers = [folding.folded(encoder, number) for number in range(encoder.layers)]
+    right = getattr(layers[1], part)
+    assert right.any()
+    layers[1] = dataclasses.replace(layers[1], **{part: right * 1.001})
+    if part == "key_shift" and encoder.positions != "rotary":
+        # All tokens have it: it cannot matter where places do not turn it.
+        assert proof.prove(encoder, layers, model, batches).holds
+        return
+    with pytest.raises(fl.errors.BadModel, match="does not reproduce the model"):
+        proof.prove(encoder, layers, model, batches)
+
+
+def row_free(logits):
+    """Logits without the constant of each query, which softmax does not see."""
+    return logits - logits.mean(-1, keepdims=True)
+
+
+def test_heads_are_attention_objects_with_the_same_logits(opened):
+    """β(uᵀB̂v + ĝᵀv) of the Attention objects is the logit of eq. 14; the value acts in units of the residual."""
+    encoder, _, _ = opened
+    layer = folding.folded(encoder, 1)
+    x = np.random.default_rng(0).standard_normal((5, 32))
+    u, _ = layer.norm.on_sphere(x)
+    logits = heads.attend(layer, u).logits
+    for number, head in enumerate(layer.heads()):
+        B, V, _, bias = head.matrices
+        assert np.linalg.norm(B, 2) == pytest.approx(1)
+        assert np.allclose(row_free(head.beta * (u @ B @ u.T + u @ bias)), row_free(logits[number]))
+        assert np.allclose(V.sum(0), 0, atol=1e-10)
+
+
+def test_only_padding_tells_batches_apart(opened):
+    """A text alone and the same text padded in a batch give the same tokens."""
+    encoder, model, alone = opened
+    if encoder.family.reads == "images":
+        assert all(batch.present is None for batch in alone)
+        return
+    tokenized = capture.tokenize(encoder, capture.open_tokenizer(encoder), tiny.TEXTS)
+    own = {b.numbers[0]: capture.see(encoder, model, b) for b in alone}
+    (batch,) = capture.batches(tokenized)
+    seen = capture.see(encoder, model, batch)
+    for number, x in zip(batch.numbers, capture.rows(seen, seen.states[-1]), strict=True):
+        assert np.allclose(x, own[number].states[-1][0].double().numpy(), atol=1e-4)
+
+
+def test_looking_through_a_layer_is_what_the_model_does(opened):
+    """The real map of ``Glass`` gives the model's own update, also where tokens enter without a norm."""
+    encoder, model, batches = opened
+    seen = capture.see(encoder, model, batches[0], close=True)
+    for number in range(encoder.layers):
+        glass = Glass(folding.folded(encoder, number))
+        x = seen.states[number][0].double().numpy()
+        u, size = glass.layer.norm.on_sphere(x)
+        at = positions.positions(encoder, model, number, len(x))
+        look = glass.look(u * glass.layer.norm.seen(size)[:, None], at=at)
+        own = seen.updates[number][0].double().numpy()
+        assert np.allclose(glass.update(look.seen["real"]), own - own.mean(-1, keepdims=True), atol=1e-4)
+        assert np.allclose(glass.layer.norm.past(u, size), x - x.mean(-1, keepdims=True), atol=1e-4)
+
+
+def test_half_a_layer_at_zero_temperature(opened):
+    """Eq. 15 and 15′ with m_h = y*_h, by dense matrices, on what the model itself lets past its attention."""
+    encoder, model, batches = opened
+    seen = capture.see(encoder, model, batches[0], close=True)
+    for number in range(encoder.layers):
+        layer = folding.folded(encoder, number)
+        x = seen.states[number][0].double().numpy()
+        u, size = layer.norm.on_sphere(x)
+        asking, after = u * layer.norm.seen(size)[:, None], x + layer.output_bias
+        for h in range(encoder.heads):
+            toward = asking @ layer.query[h].T @ layer.key[h] + layer.key[h].T @ layer.asked[h]
+            best = unit_rows(toward)
+            after = after + best @ layer.value[h].T @ layer.output[h].T + layer.head_shift[h]
+        expected = unit_rows(after - after.mean(-1, keepdims=True))
+        assert np.allclose(Glass(layer).cold(u, size), expected, atol=1e-5)
+
 
 SCALED = {
     "logits": lambda found: dataclasses.replace(found, logits=1.5 * found.logits),
@@ -47,3 +152,37 @@ def test_kappa_is_the_slope_of_the_logits_that_are_proved(opened):
     size = np.linalg.norm(slopes, axis=-1, keepdims=True)
     assert np.allclose(look.kappa, size[..., 0])
     assert np.allclose(look.seen["full support"], slopes / size @ glass.layer.value.transpose(0, 2, 1))
+
+
+def test_positions_inside_attention(opened):
+    """Only MPNet adds a bias by place, ESM and ModernBERT turn, and every other layer of ModernBERT here is local."""
+    encoder, model, _ = opened
+    found = [positions.positions(encoder, model, number, 12) for number in range(encoder.layers)]
+    assert {at.turning for at in found} == {encoder.family.name in ("ModernBERT", "ESM")}
+    biased = [at.bias is not None for at in found]
+    assert biased == {"MPNet": [True] * 3, "ModernBERT": [False, True, False]}.get(encoder.family.name, [False] * 3)
+    if encoder.family.name == "ModernBERT":
+        assert (found[1].bias[0] == 0).sum(0).tolist() == [5, 6, 7, 8, 9, 9, 9, 9, 8, 7, 6, 5]
+
+
+def test_esm_with_added_positions(tmp_path):
+    """ESM-1b adds positions; the setting tells."""
+    settings = tiny.config("ESM")
+    settings.position_embedding_type = "absolute"
+    encoder = loading.load(tiny.save(tiny.model("ESM", settings=settings), tmp_path))
+    assert encoder.positions == "added"
+    layers = [folding.folded(encoder, number) for number in range(encoder.layers)]
+    tokenized = capture.tokenize(encoder, capture.open_tokenizer(encoder), tiny.TEXTS)
+    assert proof.prove(encoder, layers, capture.open_model(encoder), capture.batches(tokenized, tokens=1)).holds
+
+
+@pytest.mark.parametrize("family", ["BERT", "ViT", "DINOv2", "ModernBERT"])
+def test_a_live_model_is_the_same_as_its_folder(tmp_path, family):
+    """Also where transformers names the modules of a live model otherwise than the tensors of its file."""
+    made = tiny.model(family)
+    one, other = loading.load(made), loading.load(tiny.save(made, tmp_path))
+    for number in range(3):
+        a, b = folding.folded(one, number), folding.folded(other, number)
+        assert np.array_equal(a.query, b.query) and np.array_equal(a.output, b.output)
+    assert set(one.tensors.names) == set(other.tensors.names)
+    assert one.layers == other.layers == 3

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 import frostline as fl
@@ -37,6 +38,7 @@ def changed(folder, **settings):
     [
         ({"model_type": "gpt2"}, "is a decoder .*causal mask.*Supported are encoders: BERT"),
         ({"model_type": "t5"}, "is an encoder-decoder .*decoder attends causally"),
+        ({"model_type": "t5", "architectures": ["T5EncoderModel"]}, "has no decoder and could be audited.*RMSNorms"),
         ({"is_decoder": True}, "is a decoder"),
         ({"is_encoder_decoder": True}, "is an encoder-decoder"),
         ({"architectures": ["SomethingForCausalLM"]}, "is a decoder"),
@@ -178,6 +180,64 @@ def test_folders_without_parts(tmp_path, folder):
     (folder / "config.json").write_text("[1, 2")
     with pytest.raises(BadModel, match="is not JSON"):
         loading.load(folder)
+
+
+def test_the_encoder_of_a_t5_by_itself(tmp_path):
+    """Refused for what is true of it: it is no encoder-decoder."""
+    settings = transformers.T5Config(
+        d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4, vocab_size=40, decoder_start_token_id=0
+    )
+    made = transformers.T5EncoderModel(settings)
+    made.save_pretrained(tmp_path)
+    for model in (made, tmp_path):
+        with pytest.raises(
+            BadModel, match=r"encoder of a T5 by itself.*not divided by √k; a bias by relative position"
+        ):
+            loading.load(model)
+
+
+def sentence_model(folder, path="0_Transformer"):
+    tiny.save(tiny.model("BERT"), folder / "0_Transformer")
+    modules = [
+        {"idx": 0, "name": "0", "path": path, "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+def test_the_transformer_of_a_sentence_model(tmp_path):
+    encoder = loading.load(sentence_model(tmp_path / "whole"))
+    assert encoder.folder.name == "0_Transformer" and capture.open_tokenizer(encoder) is not None
+    found = fl.audit(tmp_path / "whole")
+    assert any("but 0_Transformer, the encoder, which was read" in one for one in found.skipped)
+    assert not any("other models" in one for one in found.skipped)
+
+
+@pytest.mark.parametrize("path", ["..", "../whole/0_Transformer", "/", "", None, "0_Transformer/../0_Transformer"])
+def test_a_sentence_model_that_leads_elsewhere(tmp_path, path):
+    """Nothing outside the folder is read, whatever modules.json says."""
+    tiny.save(tiny.model("BERT"), tmp_path)
+    folder = sentence_model(tmp_path / "whole", path)
+    with pytest.raises(BadModel, match=r"in it are models: 0_Transformer. Give one of these folders"):
+        loading.load(folder)
+    (folder / "modules.json").write_text("[1, 2")
+    with pytest.raises(BadModel, match=r"has no config.json"):
+        loading.load(folder)
+
+
+def test_other_models_of_a_training_are_named(tmp_path):
+    out = tmp_path / "out"
+    for name in ("out/checkpoint-20", "out/best_model", "out/checkpoint-last", "best", "mine"):
+        tiny.save(tiny.model("BERT"), tmp_path / name)
+    (out / "runs").mkdir()
+    with pytest.raises(BadModel, match=r"in it are models: best_model, checkpoint-20, checkpoint-last\. Give one"):
+        loading.load(out)
+    tiny.save(tiny.model("BERT"), out)
+    (said,) = [one for one in fl.audit(out).skipped if "other models" in one]
+    assert said.endswith("out was read; in it are best_model, checkpoint-20, checkpoint-last; beside it is best")
+    (said,) = [one for one in fl.audit(out / "best_model").skipped if "other models" in one]
+    assert said.endswith("best_model was read; beside it are checkpoint-20, checkpoint-last")
 
 
 def test_texts_that_cannot_be_used(folder):

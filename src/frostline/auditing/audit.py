@@ -13,6 +13,7 @@ from torch import nn
 
 from frostline.auditing import findings as finding_rules
 from frostline.auditing.at_work import Measured, Measuring, Report, controls_of, measured_on
+from frostline.auditing.cautions import cautions_of, zero_layers
 from frostline.auditing.clouds import measure
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost import FEWEST, FrostLine
@@ -20,6 +21,7 @@ from frostline.auditing.headline import sentence_of
 from frostline.auditing.judging import Assumption, assumptions_of, metrics_of
 from frostline.auditing.plateau import Plateau
 from frostline.auditing.scenes import Scene, scenes
+from frostline.auditing.shared import once
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
 from frostline.auditing.texts import checked, sample, unread
 from frostline.auditing.weights import Range, Weights, read
@@ -167,6 +169,8 @@ def audit(
         skipped.append("everything that needs text (clouds, frost line, fidelity, perturbations): give --text")
     found += finding_rules.from_weights(spectra, None if measured is None else measured.clouds)
     found.sort(key=lambda one: -one.effect)
+    if encoder.family.shared:
+        found = once(found, encoder.layers)
     assumptions = assumptions_of(encoder, layers, spectra, measured)
     metrics = metrics_of(encoder, spectra, measured, controls, found)
     return Audit(
@@ -177,12 +181,12 @@ def audit(
         clouds=clouds_table(measured, controls),
         findings=tuple(found),
         assumptions=assumptions,
-        skipped=(*skipped, *_unfolded(layers)),
+        skipped=(*skipped, *cautions_of(encoder, layers, proof), *_unfolded(layers)),
         frost=None if measured is None else measured.line,
         plateau=None if measured is None else measured.plateau,
         references={name: spectra.reference(name) for name in SCALE_FREE},
         metrics=metrics,
-        sentence=sentence_of(encoder, spectra, measured, controls, unreadable),
+        sentence=_zeros_first(layers) + sentence_of(encoder, spectra, measured, controls, unreadable),
         weights=spectra,
         scenes=kept,
     )
@@ -271,6 +275,12 @@ def _cautions(tokenized: Tokenized) -> list[str]:
     if len(set(tokenized.ids)) >= FEWEST:
         return []
     return [f"fewer than {FEWEST} different texts: intervals mean nothing, and no finding is drawn from text"]
+
+
+def _zeros_first(layers: Sequence[FoldedLayer]) -> str:
+    """Before any number: that there is nothing to measure."""
+    zero = len(zero_layers(layers)) == len(layers)
+    return "All attention weights of this model are zero: nothing below says anything about its heads. " if zero else ""
 
 
 def _unfolded(layers: Sequence[FoldedLayer]) -> list[str]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from frostline.auditing.comparing import Comparison, diff
 from frostline.auditing.spectra import Factors, spectra
+from frostline.encoders.folders import models_in
 from frostline.encoders.folding import folded
 from frostline.encoders.loading import load, need
 from frostline.errors import BadModel, BadParameter
@@ -19,10 +20,14 @@ from frostline.errors import BadModel, BadParameter
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Checkpoints against their base: ``layers`` has a row per step and layer; ``last`` is the last one in full."""
+    """Checkpoints against their base: ``layers`` has a row per step and layer; ``last`` is the last one in full.
+
+    ``others``: models in the folder that were not compared, since their names do not end in a number.
+    """
 
     layers: pa.Table
     last: Comparison
+    others: tuple[str, ...] = ()
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
@@ -52,7 +57,9 @@ def series(
             report("checkpoints", path.name, place, len(found))
         last = diff(base, path, texts=texts if place == len(found) - 1 else None)
         rows += [{"step": step, **row} for row in _by_layer(last)]
-    return Series(pa.Table.from_pylist(rows), last)
+    steps = {path for _, path in found}
+    others = tuple(path.name for path in models_in(folder) if path not in steps)
+    return Series(pa.Table.from_pylist(rows), last, others)
 
 
 def _by_layer(comparison: Comparison) -> list[dict[str, Any]]:

@@ -94,6 +94,7 @@ def _heads(found: Comparison) -> Figure:
         image = ax.imshow(np.asarray(values).reshape(shape), aspect="auto", **style)
         figure.colorbar(image, ax=ax, shrink=0.9)
         ax.set(title=title, xlabel="head", ylabel="layer")
+        plot.whole_ticks(ax, *np.asarray(values).reshape(shape).shape)
         ax.grid(False)
     return figure
 

@@ -31,7 +31,8 @@ def concentration(audit: Audit) -> Figure:
     right.set(xlabel="cloud (0: input)", ylabel="share of the way left", title="the frost line", ylim=(0, None))
     for ax in (left, right):
         ax.set_xticks(x)
-        ax.legend(fontsize=8, frameon=False)
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(fontsize=8, frameon=False)
     return figure
 
 
@@ -70,7 +71,8 @@ def changes(audit: Audit) -> Figure:
     left.legend(fontsize=8, frameon=False)
     layers = audit.layers["layer"].to_numpy()
     cold = _columns(audit.layers)["cold_growth"]
-    real = table["random_change"][1:] / table["random_change"][:-1]
+    before = table["random_change"][:-1]
+    real = table["random_change"][1:] / np.where(before > 0, before, np.nan)
     right.plot(layers, real, "o-", color=plot.BLUE, label="random change, this layer")
     right.plot(layers, cold, "^:", color=plot.INK, label="its attention half at zero temperature")
     right.axhline(1, color=plot.FAINT, lw=1)
@@ -97,7 +99,8 @@ def maps(audit: Audit) -> Figure:
     rows = -(-(len(wanted) + 1) // columns)
     figure = Figure(figsize=(13.2, 1.0 + rows * max(2.2, 0.24 * layers + 1.2)), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
-    _kinds(axes[0], np.array(audit.heads["kind"].to_pylist()).reshape(layers, heads))
+    shared = audit.weights.shared
+    _kinds(axes[0], np.array(audit.heads["kind"].to_pylist()).reshape(layers, heads), counted=not shared)
     for ax, (title, values) in zip(axes[1:], wanted, strict=False):
         image = ax.imshow(values.reshape(layers, heads), aspect="auto", cmap="cividis")
         figure.colorbar(image, ax=ax, shrink=0.9)
@@ -105,18 +108,20 @@ def maps(audit: Audit) -> Figure:
     for ax in axes[len(wanted) + 1 :]:
         ax.remove()
     for ax in axes[: len(wanted) + 1]:
-        ax.set_yticks(range(0, layers, max(1, layers // 8)))
-        ax.set_xticks(range(0, heads, max(1, heads // 8)))
+        plot.whole_ticks(ax, layers, heads)
+        if shared:
+            ax.set_ylabel("pass")
     return figure
 
 
-def _kinds(ax: Axes, kinds: np.ndarray) -> None:
+def _kinds(ax: Axes, kinds: np.ndarray, *, counted: bool) -> None:
     numbers = np.array([[KINDS.index(kind) for kind in row] for row in kinds])
     ax.imshow(numbers, aspect="auto", cmap=ListedColormap(KIND_COLOURS), vmin=-0.5, vmax=len(KINDS) - 0.5)
     ax.set(title="what leads in VBᵀ", xlabel="head", ylabel="layer")
     for kind, colour in zip(KINDS, KIND_COLOURS, strict=True):
         if (kinds == kind).any():
-            ax.plot([], [], "s", color=colour, label=f"{kind} ({(kinds == kind).sum()})")
+            # A head that is shared by all passes is one head: its cells are not counted.
+            ax.plot([], [], "s", color=colour, label=f"{kind} ({(kinds == kind).sum()})" if counted else kind)
     ax.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=3)
 
 
@@ -128,7 +133,7 @@ def spectra(audit: Audit) -> Figure:
     count = len(audit.weights.layers)
     for number, layer in enumerate(audit.weights.layers):
         colour = plot.shade(number, count)
-        label = f"layer {number}" if number in (0, count - 1) else None
+        label = f"{'pass' if audit.weights.shared else 'layer'} {number}" if number in (0, count - 1) else None
         for ax, values in ((left, layer.eigenvalues), (right, layer.value_eigenvalues)):
             flat = values.reshape(-1)
             ax.plot(flat.real, flat.imag, ".", ms=3, color=colour, label=label, rasterized=True)

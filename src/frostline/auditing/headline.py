@@ -21,7 +21,8 @@ def sentence_of(
     if measured is None:
         return _of_weights(encoder, spectra)
     random = controls["random weights"]
-    said = (unread, _of_depth(measured.line, random.line), _of_heads(encoder, measured, random))
+    shared = f"{encoder.heads_in_words}." if encoder.family.shared else ""
+    said = (unread, shared, _of_depth(measured.line, random.line), _of_heads(encoder, measured, random))
     return " ".join(sentence for sentence in (*said, _of_cold(measured, random)) if sentence)
 
 
@@ -29,7 +30,7 @@ def _of_weights(encoder: Encoder, spectra: Weights) -> str:
     beta, random = spectra.each("beta"), spectra.beta_control
     asymmetry = float(np.median(spectra.each("asymmetry")))
     return (
-        f"{encoder.layers} layers of {encoder.heads} heads: β from {_range(beta)} (random factors of the same norms: "
+        f"{encoder.heads_in_words}: β from {_range(beta)} (random factors of the same norms: "
         f"{_range(random)}); the median asymmetry of VBᵀ is {asymmetry:.2f} (random weights: "
         f"{spectra.reference('asymmetry').median:.2f}); how cold the heads are at work, weights alone do not tell."
     )
@@ -76,9 +77,10 @@ def _of_heads(encoder: Encoder, measured: Measured, random: Measured) -> str:
     kappa, other = (float(np.median(one.clouds.kappa)) for one in (measured, random))
     few, few_random = (int((one.clouds.attended.mean(0) <= FEW).sum()) for one in (measured, random))
     count, attend = measured.clouds.attended[0].size, "attends" if few == 1 else "attend"
+    heads = f"{count} passes of heads" if encoder.family.shared else f"{count}"
     return (
         f"Its heads are {'cold' if kappa > cold else 'warm'} in the median (κ {kappa:.3g}, random weights {other:.3g}; "
-        f"the theory's low temperature needs well above {cold:.0f}); {few} of {count} {attend} to {FEW:g} tokens "
+        f"the theory's low temperature needs well above {cold:.0f}); {few} of {heads} {attend} to {FEW:g} tokens "
         f"or fewer in the mean (random weights: {few_random})."
     )
 

@@ -109,9 +109,10 @@ def write_audit(path: Path, audit: Audit) -> Path:
             _facts("Where this comes from", audit.provenance),
             _facts("Single numbers, as --thresholds reads them", audit.metrics, METRIC_MEANINGS),
             _references(audit),
-            rows_of("Heads", audit.heads, MEANINGS),
+            rows_of("Heads, a row per pass" if audit.weights.shared else "Heads", audit.heads, MEANINGS),
             rows_of("Layers", audit.layers, LAYER_MEANINGS),
             *([rows_of("Clouds", audit.clouds, CLOUD_MEANINGS)] if len(audit.clouds) else []),
+            *([_unused(audit)] if audit.proof.unused else []),
         ],
     )
 
@@ -198,6 +199,16 @@ def _references(audit: Audit) -> dict[str, Any]:
         "reading": "For each number the 5 %, 50 % and 95 % quantile over the heads, here and for random weights.",
         "columns": ["", "5 %", "median", "95 %", "random 5 %", "random median", "random 95 %"],
         "rows": rows,
+    }
+
+
+def _unused(audit: Audit) -> dict[str, Any]:
+    return {
+        "title": "Tensors that the encoder does not use",
+        "reading": "They have no place in the family's class: heads of tasks, and buffers that are computed anew. "
+        "Those of attention, of layers or of adapters would have been refused.",
+        "columns": ["tensor"],
+        "rows": [[name] for name in audit.proof.unused],
     }
 
 

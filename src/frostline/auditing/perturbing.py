@@ -85,7 +85,8 @@ def _drawn(text: _Text, rng: np.random.Generator) -> Tensor:
 
 
 def _followed(text: _Text, norms: Sequence[Norm], direction: Tensor) -> np.ndarray:
-    """Root mean square size of the change at each cloud, relative to the first, by central differences."""
+    """Root mean square size of the change at each cloud, relative to the first, by central differences; NaN where the
+    first does not know of it."""
     change = SIZE * text.start.norm() * direction
     with torch.no_grad():
         ends = [text.run(sign * change) for sign in (1, -1)]
@@ -93,7 +94,7 @@ def _followed(text: _Text, norms: Sequence[Norm], direction: Tensor) -> np.ndarr
         np.linalg.norm(norm.on_sphere(plus[0].double().numpy())[0] - norm.on_sphere(minus[0].double().numpy())[0])
         for norm, plus, minus in zip(norms, *ends, strict=True)
     ]
-    return np.asarray(sizes) / sizes[0]
+    return np.asarray(sizes) / (sizes[0] or np.nan)
 
 
 def _worst(text: _Text, direction: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from pyarrow import csv, parquet
 
 from frostline import plot
 from frostline.auditing.audit import Audit
-from frostline.auditing.page import drawings, model_card, write_audit
+from frostline.auditing.page import READINGS, drawings, model_card, write_audit
 from frostline.auditing.scenes import Scene
 from frostline.errors import BadParameter
 from frostline.store import as_json, write_atomically
@@ -54,8 +54,13 @@ def save_audit(audit: Audit, folder: Path) -> Path:
     write_atomically(folder / FACTS, as_json(audit.facts()))
     for name in ("heads", "layers", "clouds"):
         write_table(getattr(audit, name), folder / name)
-    for name, figure in drawings(audit).items():
+    drawn = drawings(audit)
+    for name, figure in drawn.items():
         plot.save(figure, folder / "figures" / name)
+    # Of an older audit in the same folder, which had more to draw; other files there are not ours.
+    for name in READINGS.keys() - drawn.keys():
+        for end in (".svg", ".png"):
+            (folder / "figures" / (name + end)).unlink(missing_ok=True)
     if audit.scenes:
         write_atomically(folder / SCENES, json.dumps([_plain_scene(scene) for scene in audit.scenes]).encode())
     else:

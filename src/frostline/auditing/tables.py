@@ -33,13 +33,14 @@ def heads_table(
         # What goes past attention in a pre-norm model has the size that the layers before have given it.
         own = measured.clouds.size.mean(0)
         free = np.array([fold.norm.epsilon is not None for fold in folds])
-        rate = rate / np.where(free, own, 1.0)[:, None]
+        # Tokens of no size at all are turned at once, and no rate says how fast.
+        rate = rate / np.where(free, np.where(own > 0, own, np.nan), 1.0)[:, None]
     columns: dict[str, Any] = {
         "layer": np.repeat(np.arange(layers), heads),
         "head": np.tile(np.arange(heads), layers),
         "beta": spectra.each("beta"),
         "beta_random": spectra.beta_control,
-        "kind": spectra.kinds,
+        "kind": [kind for layer in spectra.layers for kind in layer.kind],
         "leading_real": lead.real,
         "leading_imag": np.abs(lead.imag),
         **{name: spectra.each(name) for name in (*SCALE_FREE, "resolution")},

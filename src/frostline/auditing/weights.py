@@ -1,5 +1,6 @@
 """What the weights alone say: a row per head, a row per layer, each beside random weights of the same shape."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,8 @@ class Weights:
     beta_control: Float[np.ndarray, "layers heads"]
     control: HeadSpectra
     path_control: Float[np.ndarray, " draws"]
+    shared: bool = False
+    """Whether the layers are passes through one layer, and a head is the same in all."""
 
     def each(self, name: str) -> Float[np.ndarray, "layers heads"]:
         """One number of every head."""
@@ -52,6 +55,11 @@ class Weights:
 
     @property
     def kinds(self) -> list[str]:
+        """One per head; of a shared one, the kind it has in most of its passes (their norms differ)."""
+        if self.shared:
+            return [
+                Counter(passes).most_common(1)[0][0] for passes in zip(*(one.kind for one in self.layers), strict=True)
+            ]
         return [kind for layer in self.layers for kind in layer.kind]
 
     def eigenvalues(self, layer: int, head: int) -> Complex[np.ndarray, " k"]:
@@ -83,7 +91,8 @@ def read(
         expected.append(np.median(control.beta) * norms)
         tick(number + 1, len(layers))
     paths = np.array([_random_path_rank(d, rng) for _ in range(PATHS)])
-    return Weights(tuple(found), np.array(score), np.array(ranks), np.array(expected), control, paths)
+    shared = encoder.family.shared
+    return Weights(tuple(found), np.array(score), np.array(ranks), np.array(expected), control, paths, shared)
 
 
 def _score(encoder: Encoder, layer: int) -> float:

@@ -44,9 +44,14 @@ def diff(
         steps = series(base, folder, texts=texts, report=report) if many else None
         found = steps.last if steps is not None else run(base, tuned, texts=texts, report=report)
         page = save_comparison(found, out, steps=steps)
+    others = not_compared(Path(base))
+    if steps is None:
+        others += not_compared(folder)
+    elif steps.others:
+        others.append(f"models in {tuned} whose names end in no number: {', '.join(steps.others)}")
     if json:
         extra = {} if steps is None else {"steps": steps.layers.to_pylist()}
-        options.print_json(found.facts() | extra | {"page": str(page)})
+        options.print_json(found.facts() | extra | {"not_compared": others, "page": str(page)})
     else:
         options.say(("Last checkpoint: " if many else "") + found.sentence, hang=0)
         for row in found.layers.to_pylist():
@@ -58,6 +63,16 @@ def diff(
                     f"{name}: frost line {at['frost_line']} {at['frost_line_interval']}, median κ {at['kappa']:.0f}, "
                     f"fidelity {at['fidelity_argmax']:.2f} on {found.text['texts']} texts."
                 )
+        for sentence in others:
+            options.say(f"Not compared: {sentence}.")
         options.say(f"Written: {page}")
     if check and found.changed:
         raise typer.Exit(1)
+
+
+def not_compared(folder: Path) -> list[str]:
+    """The other models in a folder, or of the same training beside it."""
+    from frostline.encoders.folders import described
+
+    others = described(folder) if folder.is_dir() else ""
+    return [f"other models than {folder}: {others}"] if others else []

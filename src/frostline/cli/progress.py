@@ -1,10 +1,15 @@
-"""A progress bar on stderr; silent when stderr is not a terminal, so that logs stay readable."""
+"""Progress on stderr: a bar on a terminal, and where there is none (a log, a pipe) a line every ten seconds."""
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+
+EVERY = 10.0
+"""Seconds between two lines of progress where stderr is no terminal."""
 
 
 class Report:
@@ -20,12 +25,46 @@ class Report:
         self.update(description="measuring distances", completed=done, total=of, where=f"time {done} of {of}")
 
 
+class Lines:
+    """Progress as lines: what was last reported, said again every ten seconds, also while nothing new is."""
+
+    def __init__(self, title: str):
+        self.title, self.said = title, ""
+        self.begin = time.monotonic()
+        self.ended = threading.Event()
+
+    def update(self, *, completed: float, total: float | None, where: str = "", description: str | None = None) -> None:
+        share = f"{100 * completed / total:.0f} %" if total else ""
+        title = self.title if description is None else f"{self.title}, {description}"
+        self.said = ", ".join(part for part in (title, where, share) if part)
+
+    def say(self) -> None:
+        """Until the work has ended; nothing about work that takes no ten seconds."""
+        while not self.ended.wait(EVERY):
+            seconds = time.monotonic() - self.begin
+            try:
+                print(f"frostline: {self.said or self.title} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+            except (OSError, ValueError):
+                # Nobody reads it any more; the work goes on.
+                return
+
+
 @contextmanager
 def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[Report | None]:
     """Yields what the work reports to; None when nothing is shown. ``remaining``: with the time left, as the bar sees
     it."""
-    if not shown or sys.stderr is None or not sys.stderr.isatty():
+    if not shown or sys.stderr is None:
         yield None
+        return
+    if not sys.stderr.isatty():
+        lines = Lines(title)
+        teller = threading.Thread(target=lines.say, daemon=True)
+        teller.start()
+        try:
+            yield Report(lines.update)
+        finally:
+            lines.ended.set()
+            teller.join()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

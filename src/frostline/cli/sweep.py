@@ -75,7 +75,7 @@ def sweep(
 
     # A bar sees the last half minute; runs may take longer than that.
     with bar(f"sweeping {wanted.out}", shown=not quiet, remaining=False) as report:
-        told = _reporting(report) if report is not None else None if quiet else _sentences()
+        told = None if report is None else _reporting(report, _sentences())
         found = run(wanted, cluster=cluster, workers=workers, threads=threads, again=again, report=told)
     if json:
         options.print_json(found.facts())
@@ -93,8 +93,12 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _reporting(report: Any) -> Any:
+def _reporting(report: Any, at_once: Any) -> Any:
+    """``at_once``: hears of the same; what one has to know does not wait for the next line of progress."""
+
     def told(progress: "Progress") -> None:
+        if not sys.stderr.isatty():
+            at_once(progress)
         left = progress.seconds_left
         more = f" ({progress.said})" if progress.said else "" if left is None else f", about {_time(left)} more"
         report.update(

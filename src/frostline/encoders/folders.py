@@ -22,23 +22,31 @@ def model_folder(folder: Path) -> Path:
     for module in modules if isinstance(modules, list) else []:
         path = module.get("path") if isinstance(module, dict) else None
         # A plain name: nothing outside the folder is read.
-        inside = isinstance(path, str) and path == Path(path).name and path != ".."
-        if inside and str(module.get("type", "")).endswith("Transformer") and (folder / path / "config.json").is_file():
+        if not isinstance(path, str) or path != Path(path).name or path == "..":
+            continue
+        if str(module.get("type", "")).endswith("Transformer") and (folder / path / "config.json").is_file():
             return folder / path
     return folder
+
+
+def models_in(folder: Path) -> list[Path]:
+    """The subfolders that hold a model."""
+    return [path for path in _folders(folder) if _is_model(path)]
 
 
 def described(folder: Path) -> str:
     """The other models in a folder and those of a training beside it, in words; empty where there are none."""
     read = model_folder(folder)
-    inside = [path.name for path in _folders(folder) if path != read and _is_model(path)]
+    inside = [path.name for path in models_in(folder) if path != read]
     beside = [
         path.name
         for path in _folders(folder.absolute().parent)
-        if OF_TRAINING.match(path.name) and path != folder.absolute() and _is_model(path)
+        if OF_TRAINING.match(path.name) and path.name != folder.absolute().name and _is_model(path)
     ]
-    places = [f"{where} {', '.join(names)}" for where, names in (("in it", inside), ("beside it", beside)) if names]
-    return " and ".join(places)
+    places = (("in it", inside), ("beside it", beside))
+    return "; ".join(
+        f"{where} {'is' if len(names) == 1 else 'are'} {', '.join(names)}" for where, names in places if names
+    )
 
 
 def without_config(folder: Path) -> str:
@@ -48,7 +56,7 @@ def without_config(folder: Path) -> str:
             f"{folder} holds an adapter alone ({ADAPTER_FILE}); merge it into the model it belongs to "
             "(merge_and_unload in peft) and give the folder of the result."
         )
-    inside = [path.name for path in _folders(folder) if _is_model(path)]
+    inside = [path.name for path in models_in(folder)]
     if inside:
         return f"{folder} has no config.json; in it are models: {', '.join(inside)}. Give one of these folders."
     return f"{folder} has no config.json; give the folder of a model as transformers saves it."

@@ -85,10 +85,11 @@ class FoldedLayer:
     def unit(self) -> float:
         """The size of what goes past attention, which V_h is divided by to act on unit vectors.
 
-        √d·γ̄ after a norm; before one (pre-norm) tokens have no fixed size, and this is that of tokens of size 1.
+        √d·γ̄ after a norm; before one (pre-norm) tokens have no fixed size, and this is that of tokens of size 1. A norm
+        that wipes out everything leaves no unit: 1.
         """
         scale = 1.0 if self.norm.epsilon is not None else np.sqrt((self.norm.gamma**2).mean())
-        return float(np.sqrt(self.dimension) * scale)
+        return float(np.sqrt(self.dimension) * scale) or 1.0
 
     @property
     def key_bias(self) -> Float[np.ndarray, "h d"]:

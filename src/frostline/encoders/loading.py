@@ -66,6 +66,13 @@ class Encoder:
     files: tuple[Path, ...]
 
     @property
+    def heads_in_words(self) -> str:
+        """How many heads there are; a shared one is one head."""
+        if self.family.shared:
+            return f"{self.heads} heads shared by {self.layers} passes"
+        return f"{self.layers} layers of {self.heads} heads"
+
+    @property
     def head_size(self) -> int:
         return self.dimension // self.heads
 
