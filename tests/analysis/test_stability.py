@@ -29,6 +29,20 @@ def test_it_is_sharp_for_a_pair_that_leaves_the_equator():
     assert found.measured[0] == pytest.approx(found.bound[0], rel=1e-3)
 
 
+def test_what_holds_for_the_geodesic_cost_holds_for_the_chord():
+    """sin λx ≤ λ sin x for λ ≥ 1, 0 ≤ x, λx ≤ π/2: a chord grows no faster than the angle it subtends, and ℓ ≥ 0."""
+    rng = np.random.default_rng(52)
+    for _ in range(10):
+        head = random_head(rng, even=True)
+        x = fl.sample.uniform(40, head.dimension, seed=rng)
+        near = fl.sphere.normalise(x + 1e-2 * rng.standard_normal(x.shape))
+        found = fl.stability(head, x, near, times=[0.3])
+        assert found.ell >= 0
+        one, other = (fl.zero_temperature(head, cloud, times=[0.0, 0.3]).tokens for cloud in (x, near))
+        before, after = (fl.wasserstein(a, b).value for a, b in zip(one, other, strict=True))
+        assert after <= np.exp(0.3 * found.ell) * before * (1 + 1e-9)
+
+
 def test_different_numbers_of_tokens_and_weights():
     head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), 1.0)
     x, y = fl.sample.uniform(20, 2, seed=0), fl.sample.uniform(7, 2, seed=1)

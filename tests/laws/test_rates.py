@@ -1,15 +1,17 @@
-"""Rates at zero temperature (THEORY section 5): eq. 8, eq. 8′ and the exponents of eq. 9."""
+"""Rates at zero temperature (THEORY sections 4, 5): eq. 8, eq. 8′, the exponents of eq. 9 and of Jordan blocks."""
 
 import numpy as np
 import pytest
-from scipy.linalg import eig, expm
+from scipy.linalg import block_diag, eig, expm
 
 import frostline as fl
 from frostline.sphere import unit_rows
 from frostline.theory.flow import at_clocks
 from frostline.theory.rates import rates
+from frostline.theory.spectrum import dominant
+from frostline.transport.atoms import two_atoms
 from frostline.transport.index import index_coupling
-from tests.problems import head_with, symmetric
+from tests.problems import head_with, jordan, symmetric
 
 CLOCKS = [0.3, 1.0, 3.0, 8.0]
 
@@ -121,3 +123,90 @@ def test_exponent_on_random_tokens(seed):
     clocks = np.linspace(3.0, 6.0, 5) / 0.7
     values = index_coupling(at_clocks(head, x0, clocks), fl.limit(head)(x0))
     assert -np.polyfit(clocks, np.log(values), 1)[0] == pytest.approx(0.35, rel=0.15)
+
+
+BLOCKS = [
+    ("one block of 2", (2,), 1),
+    ("one block of 3", (3,), 1),
+    ("2 and 1", (2, 1), 1),
+    ("2 and 2", (2, 2), 2),
+    ("2, 2 and 2", (2, 2, 2), 3),
+]
+
+
+def tokens_near_the_small_top(blocks, n, rng):
+    """Uniform tokens on the sphere, in strata of s = |N^{k−1}x| from 1e-7 up, with their weights."""
+    ends = np.cumsum(blocks) - 1
+    top = ends[np.array(blocks) == max(blocks)]
+    d, r = sum(blocks), len(top)
+    rest = np.setdiff1d(np.arange(d), top)
+    s = np.geomspace(1e-7, 1.0, n, endpoint=False)
+    weights = s**r * (1 - s**2) ** ((d - r) / 2 - 1)
+    x = np.zeros((n, d))
+    x[:, top] = s[:, None] * fl.sphere.normalise(rng.standard_normal((n, r)))
+    x[:, rest] = np.sqrt(1 - s**2)[:, None] * fl.sphere.normalise(rng.standard_normal((n, d - r)))
+    return x, weights / weights.sum()
+
+
+def moved(head, x0, clocks):
+    """Tokens at common clocks by scipy's matrix exponential: a Jordan block asks for no care of a gap."""
+    return [fl.sphere.normalise(x0 @ expm(clock * (head.matrices.A - 0.3 * np.eye(x0.shape[1]))).T) for clock in clocks]
+
+
+def defective_head(blocks):
+    return fl.Attention.from_matrices(np.eye(sum(blocks)), block_diag(*[jordan(0.3, k) for k in blocks]), beta=1.0)
+
+
+@pytest.mark.parametrize(("blocks", "r"), [case[1:] for case in BLOCKS], ids=[case[0] for case in BLOCKS])
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_index_coupling_at_a_defective_eigenvalue(blocks, r, p):
+    """THEORY section 4: τ^{−min(1, r/p)}, r = rank N^{k−1}; at r = p a logarithm comes on top, except for a block on
+    its own (two points, and no smaller block at μ). 20,000 strata leave 1 % of noise in a slope (seed fixed)."""
+    rng = np.random.default_rng([44, r, len(blocks)])
+    x0, weights = tokens_near_the_small_top(blocks, 20_000, rng)
+    head, clocks = defective_head(blocks), np.geomspace(30, 3000, 7)
+    goal = fl.limit(head)(x0)
+    assert fl.limit(head).dimension == r
+    values = np.array([index_coupling(x, goal, p=p, weights=weights) for x in moved(head, x0, clocks)])
+    slope = np.polyfit(np.log(clocks), np.log(values), 1)[0]
+    scaled = (values * clocks ** min(1, r / p)) ** p
+    if r == p and len(blocks) > 1:
+        # W^p τ^p rises by the same for every factor of τ.
+        rises = np.diff(scaled)
+        assert rises.min() > 0.85 * rises.max() and scaled[-1] > 1.4 * scaled[0]
+    else:
+        assert slope == pytest.approx(-min(1, r / p), abs=0.03) and scaled.max() / scaled.min() < 1.2
+
+
+def test_the_distance_itself_falls_faster_where_errors_cancel():
+    """Uniform tokens. Two points: the errors of both sides cancel, W_p ~ max(τ^{−1}, τ^{−2/p}); a tilt undoes that. Two
+    blocks of 2: by symmetry the images on E fill the circle evenly, so W_p is the distance to it, τ^{−1} up to p = 3,
+    although the coupling by index still has τ^{−2/3} there."""
+    rng, clocks = np.random.default_rng(45), np.geomspace(30, 1000, 7)
+
+    def slope(values):
+        return np.polyfit(np.log(clocks), np.log(values), 1)[0]
+
+    x0, weights = tokens_near_the_small_top((2,), 100_000, rng)
+    x0, weights = np.concatenate([x0, -x0]), np.concatenate([weights, weights]) / 2
+    tilted = weights * np.exp(x0[:, 0])
+    head, atoms = defective_head((2,)), np.array([[1.0, 0.0], [-1.0, 0.0]])
+    tilted = tilted / tilted.sum()
+    # A share 1/τ² of the tokens is just then between the points; with a tilt they matter less and less.
+    for w, p, law, when in (
+        (weights, 2, -1.0, 1),
+        (weights, 4, -0.5, 1),
+        (tilted, 2, -0.5, 100),
+        (tilted, 4, -0.25, 1),
+    ):
+        share = float(w[fl.limit(head)(x0)[:, 0] > 0].sum())
+        found = [two_atoms(x, w, atoms, share, p=p) for x in moved(head, x0, when * clocks)]
+        assert slope(found) == pytest.approx(law, abs=0.03)
+    x0, weights = tokens_near_the_small_top((2, 2), 20_000, rng)
+    head = defective_head((2, 2))
+    basis = fl.limit(head).basis
+    frames = moved(head, x0, clocks)
+    outside = [np.linalg.norm(x - fl.sphere.normalise(x @ basis.T @ basis), axis=1) for x in frames]
+    assert slope([(weights @ far**3) ** (1 / 3) for far in outside]) == pytest.approx(-1.0, abs=0.03)
+    goal = fl.limit(head)(x0)
+    assert slope([index_coupling(x, goal, p=3, weights=weights) for x in frames]) == pytest.approx(-2 / 3, abs=0.03)

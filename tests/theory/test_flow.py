@@ -152,8 +152,26 @@ class TestKernel:
         angle = 2 * np.arctan(np.tanh((0.5 + 2 * np.arctanh(np.tan(0.2))) / 2))
         assert np.abs(path.tokens[0, 0] - [np.cos(angle), np.sin(angle)]).max() < 1e-9
 
-    def test_a_transversal_crossing_is_found_with_its_time(self):
-        """Rank one, B = e₁e₁ᵀ, V = e₂e₁ᵀ·s + …: choose V e₁ = −e₁ − e₂ so that tokens cross x₁ = 0."""
+    def test_ker_B_is_met_only_as_the_clock_runs_for_ever(self, rng):
+        """Bᵀe^{τA}x₀ = e^{τBᵀV}Bᵀx₀, which never vanishes: a path of rank one keeps its y*, however near it comes."""
+        key, query = rng.standard_normal((2, 3))
+        V = rng.standard_normal((3, 3))
+        V = V * -np.sign(query @ V @ key)
+        head = fl.Attention.from_matrices(np.outer(query, key), V, beta=1.0)
+        x0 = fl.sample.uniform(50, 3, seed=3)
+        side = np.sign(x0 @ query)
+        for x in at_clocks(head, x0, [1.0, 10.0]):
+            assert (np.sign(x @ query) == side).all()
+        path = fl.zero_temperature(head, x0, times=np.linspace(0, 20, 41))
+        assert np.isfinite(path.ended).all()
+        # The clocks of the last times grow without bound: linearly in log(end − t), at the rate of A's eigenvalue.
+        near = [1e-3, 1e-6]
+        clocks = [fl.zero_temperature(head, x0[:1], times=[path.ended[0] - gap]).clocks[0, 0] for gap in near]
+        rate = -float(query @ V @ key)
+        assert (clocks[1] - clocks[0]) * rate == pytest.approx(np.log(near[0] / near[1]), rel=1e-2)
+
+    def test_a_path_that_ends_is_found_with_its_time(self):
+        """Rank one, B = e₁e₁ᵀ, V = e₂e₁ᵀ·s + …: choose V e₁ = −e₁ − e₂ so that tokens run into x₁ = 0."""
         V = np.array([[-1.0, 0.0], [-1.0, 0.0]])
         head = fl.Attention.from_matrices(np.diag([1.0, 0.0]), V, beta=1.0)
         start = np.array([[np.cos(0.3), np.sin(0.3)], [np.cos(-0.3), np.sin(-0.3)]])

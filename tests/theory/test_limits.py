@@ -190,6 +190,17 @@ def test_mu_in_the_kernel_is_said_and_the_limit_still_given():
     assert np.allclose(found(np.ones((1, 3)) / np.sqrt(3)), [[0, 0, 1]])
 
 
+def test_a_jordan_block_in_the_kernel_is_approached_for_ever():
+    """z = (0.6 + 0.8τ, 0.8): |Bᵀx| falls like 1/τ only, so t ~ log τ has no end; t = asinh(0.75 + τ) − asinh(0.75)."""
+    head = fl.Attention.from_matrices(np.diag([0.0, 1.0]), np.array([[0.0, 1.0], [0.0, 0.0]]), beta=1.0)
+    found = fl.limit(head)
+    assert found.in_kernel and found.kind == "defective"
+    path = fl.zero_temperature(head, [[0.6, 0.8]], times=[0.0, 5.0, 15.0])
+    assert np.isinf(path.ended).all()
+    assert np.allclose(np.arcsinh(0.75 + path.clocks[1:, 0]) - np.arcsinh(0.75), [5, 15], rtol=1e-8)
+    assert "finite times" not in found.describe() and "for ever" in found.describe()
+
+
 def test_low_rank_heads_have_limits(rng):
     """k < d: A = (VKᵀ)Q has d − k zero eigenvalues; here QVKᵀ = diag(0.8, 0.3), so the limit is a pair of points."""
     Q, K = rng.standard_normal((2, 2, 6))

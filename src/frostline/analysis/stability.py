@@ -65,7 +65,9 @@ def stability(
 ) -> Stability:
     """Let two clouds follow the zero-temperature flow of one plain head and compare their distance with e^{ℓt}.
 
-    The inequality is one for the geodesic cost: the chord may grow faster than the angle it subtends.
+    ℓ bounds how fast angles grow, so the geodesic cost is measured. The chord obeys the same inequality: while an
+    angle grows, its chord grows no faster (sin λx ≤ λ sin x for λ ≥ 1 and λx ≤ π/2), and ℓ ≥ 0, since antipodes stay
+    antipodes.
 
     >>> from frostline import Attention, sample
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1.0)

@@ -119,7 +119,7 @@ def at_times(
     *,
     tolerance: float,
 ) -> ClockedPath:
-    """All tokens at common times t (ascending, ≥ 0); NaN where a token's path has already ended in ker Bᵀ."""
+    """All tokens at common times t (ascending, ≥ 0); NaN where a token's path has already ended, its clock at ∞."""
     # In units of ‖A‖ and ‖B‖, to powers of two (exact): with A = aA′ and B = bB′, τ = τ′/a and t = t′·b/a.
     a, b = scale_of(A), scale_of(B)
     path = _Walk(Propagator(A / a), B / b, x0, times * (a / b), tolerance).run()
@@ -179,7 +179,8 @@ class _Walk:
         rounding = 8 * EPSILON * self.scale
         tail = np.abs(coefficients[:, -2:]).sum(axis=1)
         resolved = tail <= self.tolerance * mean + rounding
-        # Across ker Bᵀ the direction Bᵀx/|Bᵀx| flips; a near miss turns it too, but smoothly at a finer step.
+        # No path crosses ker Bᵀ: Bᵀe^{τA}x = e^{τBᵀV}Bᵀx never vanishes. A near miss turns the direction of Bᵀx
+        # smoothly, which a finer step shows; what still flips at the finest step is rounding, inside the kernel.
         turned = ((key[:, 1:] * key[:, :-1]).sum(axis=2) <= 0).any(axis=1)
         norm = self.propagator.power(level)[1]
         trusted = size[:, -1] >= self.cancellation * norm

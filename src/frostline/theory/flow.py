@@ -21,7 +21,8 @@ class ZeroTemperaturePath:
 
     ``times`` (k,); ``tokens`` (k, …, n, d), NaN once a token's path has ended; ``clocks`` (k, …, n), the τ of THEORY
     eq. 6 (None when there is no closed form); ``ended`` (…, n), the time at which a token runs into ker Bᵀ, where the
-    flow is no longer defined (infinite for tokens that do not); ``method`` "exact in the clock" or "integrated".
+    flow is no longer defined (infinite for tokens that do not; one plain head gets there as its clock τ → ∞);
+    ``method`` "exact in the clock" or "integrated".
     """
 
     times: np.ndarray

@@ -48,7 +48,7 @@ class Limit:
     rate        gap/σ_max(B): a lower bound of the asymptotic contraction rate of a token per unit time
     tolerance   eigenvalues this close (absolute) to μ were counted as being at μ
     resolution  how many times larger the gap is than what rounding could have made (below 10: do not trust the answer)
-    in_kernel   E lies in ker Bᵀ: the limit exists in the clock τ, but in t the paths end at finite times
+    in_kernel   E lies in ker Bᵀ: the limit is reached as τ → ∞, at a finite time t (a Jordan block: never, t ~ log τ)
     plane       (2, d) basis of the plane of a rotation; ``period`` the time of one turn
     """
 
@@ -89,7 +89,9 @@ class Limit:
             text += f" The gap below the leading eigenvalue is {self.gap:.4g}, {_resolved(self.resolution)}."
         elif self.gap is not None and self.kind == "subspace":
             text += " Nothing lies below the leading eigenvalue: tokens stay where they are."
-        if self.in_kernel:
+        if self.in_kernel and self.kind == "defective":
+            text += " The limit lies in ker Bᵀ; in time t it is approached for ever, t growing like log τ."
+        elif self.in_kernel:
             text += " The dominant eigenspace lies in ker Bᵀ: in time t the paths end early, at finite times."
         return text[0].upper() + text[1:]
 
