@@ -137,6 +137,8 @@ def test_without_extras(environment, tmp_path):
         (["explore"], "explore"),
     ):
         assert f"pip install 'frostline[{extra}]'" in frostline(python, *command, code=2)
+    sweep = 'import frostline as fl; fl.sweep({"command": "theory", "spec": {"tokens": 5, "dimension": 2, "B": [1.0]}})'
+    assert "pip install 'frostline[cluster]'" in run(python, "-c", sweep, code=1, cwd=tmp_path).stderr
     told = json.loads(run(python, "-m", "frostline", "doctor", "--json").stdout)
     assert told["well"] and {one["name"]: one["works"] for one in told["trials"]}["encoders"] is None
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from frostline.encoders.loading import need
 from frostline.errors import BadCluster, BadParameter
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ FORGETFUL = {"distributed.admin.low-level-log-length": 10}
 def connected(cluster: "str | Client | None", workers: int | None, threads: int) -> "Iterator[Client]":
     """A client of the scheduler at an address; without one, of processes that are started here and end with it; one
     that is there already is left as it is."""
+    need("distributed", extra="cluster")
     import dask
     from distributed import Client
 
@@ -78,8 +80,7 @@ def _check_scheduler(address: str) -> None:
 @contextmanager
 def quiet() -> Iterator[None]:
     """What Dask logs of workers that come and go is not for the user: what matters is said in sentences."""
-    import distributed
-
+    distributed = need("distributed", extra="cluster")
     names = [name for name in logging.root.manager.loggerDict if name.startswith(distributed.__name__)]
     before = {logger: logger.level for logger in map(logging.getLogger, names)}
     for logger in before:
