@@ -62,7 +62,7 @@ def _symmetric_heads(weights: Weights, clouds: Clouds | None) -> list[Finding]:
                 float(2 * share[layer, head] - 1),
                 f"{100 * share[layer, head]:.0f} % of ‖VBᵀ‖² is symmetric; "
                 + _limit(weights.layers[layer].kind[head], resolution[layer, head], fidelity[layer, head]),
-                f"random weights: {100 * reference.low:.1f} to {100 * reference.high:.1f} %",
+                f"random heads: {100 * reference.low:.1f} to {100 * reference.high:.1f} %",
                 "The theorem's assumption of symmetry nearly holds. Its limit is to be believed only where points lead "
                 "by a gap that rounding cannot make, and where the updates on text are those that lead there.",
             )
