@@ -68,7 +68,8 @@ def _by_layer(comparison: Comparison) -> list[dict[str, Any]]:
     for row in comparison.layers.to_pylist():
         mine = heads["layer"] == row["layer"]
         medians = {
-            name: float(np.median(heads[name][mine])) for name in ("beta_ratio", "spectrum_A", "angle_A", "angle_V")
+            name: float(np.median(heads[name][mine]))
+            for name in ("beta_ratio", "spectrum_A", "angle_A", "angle_A_rounded", "angle_V", "angle_V_rounded")
         }
         rows.append(row | medians)
     return rows

@@ -214,11 +214,9 @@ def _same_shape(one: Encoder, other: Encoder) -> None:
 
 def _labels(one: Encoder, other: Encoder) -> Part:
     """The names of the classes, by number; a model that says nothing has those that transformers gives it."""
-    told = [settings(encoder).to_dict() for encoder in (one, other)]
-    return Part.of(
-        "labels",
-        [line for name in ("id2label", "label2id") for line in differences(*(each.get(name) for each in told), name)],
-    )
+    a, b = (settings(encoder).to_dict() for encoder in (one, other))
+    names = ("id2label", "label2id")
+    return Part.of("labels", [line for name in names for line in differences(a.get(name), b.get(name), name)])
 
 
 def _settings(one: Encoder, other: Encoder) -> tuple[list[str], list[str]]:

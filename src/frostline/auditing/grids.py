@@ -121,7 +121,8 @@ def _counts(size: Tensor, error: Tensor) -> Tensor | None:
         counts = _first_fit(looked, doubt, tried)
         rest = ((counts == 0) & (looked.amax(1) > 0)).nonzero()[:, 0]
         every = torch.arange(1, LEVELS + 1, dtype=torch.float32).expand(1, -1)
-        for some in rest.split(max(1, AT_ONCE // (LOOKED_AT * LEVELS))):
+        for at in range(0, len(rest), most := max(1, AT_ONCE // (LOOKED_AT * LEVELS))):
+            some = rest[at : at + most]
             counts[some] = more = _first_fit(looked[some], doubt[some], every)
             if not bool((more > 0).all()):
                 return None
@@ -198,7 +199,7 @@ def code_book(name: str, values: Tensor, noise: float) -> Grid | None:
 
 def _clusters(values: Tensor, blur: float) -> Tensor | None:
     """The places where values lie; None when they are too many, or lie everywhere."""
-    seen = values.unique()
+    seen = torch.unique(values)
     breaks = (seen.diff() > blur).nonzero()[:, 0] + 1
     if len(breaks) >= LEVELS:
         return None

@@ -1,4 +1,4 @@
-"""What a folder holds around encoder and tokenizer: pooling and other modules of sentence-transformers, image settings."""
+"""What a folder holds around encoder and tokenizer: pooling and other modules of sentence-transformers; image sizes."""
 
 import filecmp
 from collections.abc import Iterator, Mapping
@@ -36,6 +36,8 @@ IDLE = (
     "module_input_name",
 )
 """Settings that say nothing about the result, or that the weights say too."""
+NEWER = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean"}
+"""Names of pooling that sentence-transformers has changed."""
 CUTTING = "sentence_*_config.json"
 """How texts are cut before the encoder; the name of its family is in that of the file."""
 IMAGES = ("preprocessor_config.json", "processor_config.json")
@@ -52,21 +54,20 @@ HARMLESS = ("README", "LICENSE", "LICENCE", "NOTICE", ".")
 
 def compare_around(one: Encoder, other: Encoder) -> tuple[list[Part], list[str]]:
     """Parts of two folders around encoder and tokenizer, and the files that were not compared."""
-    roots = [_root(encoder) for encoder in (one, other)]
-    if roots[0] is None or roots[1] is None:
-        return [], _only_in_memory(roots)
-    differ = list(_modules(*roots))
+    mine, theirs = _root(one), _root(other)
+    if mine is None or theirs is None:
+        return [], _only_in_memory(mine or theirs)
+    differ = list(_modules(mine, theirs))
     verdict = worst({line: each for each, line in differ})
     found = [Part("pooling and modules", verdict, tuple(line for _, line in differ))]
     if one.family.reads == "images":
-        found.append(Part.of("image settings", list(_files(*roots, IMAGES))))
+        found.append(Part.of("image settings", list(_files(mine, theirs, IMAGES))))
     used = {path.resolve() for encoder in (one, other) for path in encoder.files}
-    return found, list(_left(*roots, used))
+    return found, list(_left(mine, theirs, used))
 
 
-def _only_in_memory(roots: list[Path | None]) -> list[str]:
+def _only_in_memory(folder: Path | None) -> list[str]:
     """Nothing where both are in memory: neither has more than its weights and settings."""
-    folder = next((root for root in roots if root is not None), None)
     return (
         [] if folder is None or not (folder / MODULES).is_file() else ["pooling and modules (one model is in memory)"]
     )
@@ -77,7 +78,11 @@ def _root(encoder: Encoder) -> Path | None:
     folder = encoder.folder
     if folder is None or (folder / MODULES).is_file():
         return folder
-    inside = any(place == folder.name for _, place in _listed(folder.parent))
+    try:
+        inside = any(place == folder.name for _, place in _listed(folder.parent))
+    except BadModel:
+        # A file of that name which is nothing of this model.
+        inside = False
     return folder.parent if inside else folder
 
 
@@ -98,18 +103,18 @@ def _listed(root: Path) -> list[tuple[str, str]]:
 
 
 def _modules(one: Path, other: Path) -> Iterator[tuple[Verdict, str]]:
-    listed = [_listed(root) for root in (one, other)]
-    names = [", ".join(printable(kind) for kind, _ in modules) or "none" for modules in listed]
+    mine, theirs = _listed(one), _listed(other)
+    names = [", ".join(printable(kind) for kind, _ in modules) or "none" for modules in (mine, theirs)]
     if names[0] != names[1]:
         yield "changed", f"modules: {names[0]} and {names[1]}"
-    words = [] if listed[0] or listed[1] else [*_transformer(one, other, "")]
-    for number, ((kind, place), (kind_too, place_too)) in enumerate(zip(*listed, strict=False)):
-        name, folders = f"{number} {printable(kind)}", (one / place, other / place_too)
+    words = [] if mine or theirs else _cutting(one, other, "")
+    for number, ((kind, place), (kind_too, place_too)) in enumerate(zip(mine, theirs, strict=False)):
+        name, a, b = f"{number} {printable(kind)}", one / place, other / place_too
         if kind == kind_too == "Transformer":
-            words += _transformer(*folders, f"{name}.")
+            words += _cutting(a, b, f"{name}.")
         elif kind == kind_too:
-            words += differences(*(_usual(_told(folder / "config.json")) for folder in folders), name)
-            yield from _of_weights(*map(_weights, folders), name)
+            words += differences(_usual(a / "config.json"), _usual(b / "config.json"), name)
+            yield from _of_weights(_weights(a), _weights(b), name)
     for line in (*words, *_files(one, other, ("config_sentence_transformers.json",))):
         yield "changed", line
 
@@ -117,52 +122,37 @@ def _modules(one: Path, other: Path) -> Iterator[tuple[Verdict, str]]:
 def _of_weights(one: InMemory | OnDisk, other: InMemory | OnDisk, name: str) -> Iterator[tuple[Verdict, str]]:
     for part in sorted(one.names | other.names):
         if part not in one.names or part not in other.names:
-            yield (
-                "changed",
-                f"{name}: {printable(part)} only in the {'tuned' if part not in one.names else 'base'} model",
-            )
+            which = "base" if part in one.names else "tuned"
+            yield "changed", f"{name}: {printable(part)} only in the {which} model"
         elif one[part].shape != other[part].shape:
             yield "changed", f"{name}: {printable(part)} has another shape"
         elif (found := compare(one[part], other[part], printable(part))).verdict != "unchanged":
             yield found.verdict, f"{name}: {printable(part)} {found.verdict}, {found.why}"
 
 
-def _transformer(one: Path, other: Path, name: str) -> Iterator[str]:
+def _cutting(one: Path, other: Path, name: str) -> list[str]:
     """How texts are cut before the encoder."""
-    told = [next(iter(sorted(folder.glob(CUTTING))), folder / "none") for folder in (one, other)]
-    for line in differences(*(_usual(_told(path)) for path in told)):
-        yield name + line
+    a, b = (next(iter(sorted(folder.glob(CUTTING))), folder / "none") for folder in (one, other))
+    return [name + line for line in differences(_usual(a), _usual(b))]
 
 
 def _files(one: Path, other: Path, names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
-        yield from differences(*(_usual(_told(root / name)) for root in (one, other)), name.removesuffix(".json"))
+        yield from differences(_usual(one / name), _usual(other / name), name.removesuffix(".json"))
 
 
-def _told(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise BadModel(f"{path} holds a {type(found).__name__}, not a table of settings.")
-    return found
-
-
-def _usual(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is as usual, under the names that newer versions give."""
+def _usual(path: Path) -> dict[str, Any]:
+    """The settings in a file, without what is as usual, under the names that newer versions give."""
+    told = read_json(path) if path.is_file() else {}
+    if not isinstance(told, dict):
+        raise BadModel(f"{path} holds a {type(told).__name__}, not a table of settings.")
     found = {key: value for key, value in told.items() if key not in IDLE and not key.startswith("pooling_mode_")}
-    modes = sorted(
-        key.removeprefix("pooling_mode_") for key, on in told.items() if key.startswith("pooling_mode_") and on
-    )
+    modes = [key.removeprefix("pooling_mode_") for key, on in told.items() if key.startswith("pooling_mode_") and on]
     if modes:
-        found.setdefault("pooling_mode", "+".join(NEWER.get(mode, mode) for mode in modes))
+        found.setdefault("pooling_mode", "+".join(sorted(NEWER.get(mode, mode) for mode in modes)))
     if isinstance(found.get("prompts"), dict):
         found["prompts"] = {name: text for name, text in found["prompts"].items() if text}
     return {key: value for key, value in found.items() if value != USUAL.get(key) and value not in (None, {})}
-
-
-NEWER = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean", "mean_sqrt_len_tokens": "mean_sqrt_len_tokens"}
-"""Names of pooling since sentence-transformers 5, where they changed."""
 
 
 def _weights(folder: Path) -> InMemory | OnDisk:
@@ -178,10 +168,10 @@ def _left(one: Path, other: Path, used: set[Path]) -> Iterator[str]:
     names = sorted({path.name for root in (one, other) for path in root.iterdir()})
     known = READ | {place.split("/")[0] for root in (one, other) for _, place in _listed(root)}
     for name in names:
-        paths = [root / name for root in (one, other)]
+        a, b = one / name, other / name
         if name in known or name.startswith(HARMLESS) or fnmatch(name, CUTTING):
             continue
-        if name.endswith(".index.json") or any(path.resolve() in used for path in paths):
+        if name.endswith(".index.json") or a.resolve() in used or b.resolve() in used:
             continue
-        if not (all(path.is_file() for path in paths) and filecmp.cmp(*paths, shallow=False)):
-            yield printable(name) + ("/" if any(path.is_dir() for path in paths) else "")
+        if not (a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False)):
+            yield printable(name) + ("/" if a.is_dir() or b.is_dir() else "")

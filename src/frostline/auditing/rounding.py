@@ -148,18 +148,17 @@ def _as_cast(fine: Tensor, coarse: Tensor, dtype: torch.dtype) -> Explanation:
 
 
 def _grids(matrix: Tensor) -> Iterator[tuple[Grid, str]]:
-    noise, evenly = precision(matrix), False
-    for name, key in groups(matrix.shape):
-        found = evenly_spaced(name, grouped(matrix, key), noise)
-        if found is not None:
-            evenly = True
-            yield found, key
-    if evenly:
-        return
-    for name, key in groups(matrix.shape):
-        found = code_book(f"a code book per {name}", grouped(matrix, key), noise)
-        if found is not None:
-            yield found, key
+    """The grid of the widest groups that share one, and how they are made; none where the matrix is on no grid.
+
+    Narrower groups are on such a grid too, but show its step less well.
+    """
+    noise = precision(matrix)
+    for find, beginning in ((evenly_spaced, "a grid"), (code_book, "a code book")):
+        for name, key in groups(matrix.shape):
+            found = find(f"{beginning} per {name}", grouped(matrix, key), noise)
+            if found is not None:
+                yield found, key
+                return
 
 
 def _as_grid(fine: Tensor, grid: Grid, noise: float) -> Explanation:
@@ -172,5 +171,4 @@ def _as_grid(fine: Tensor, grid: Grid, noise: float) -> Explanation:
     count = int(counted.sum())
     steps = float((off.abs() / (2 * half).clamp_min(1e-300))[counted].mean()) if count else MEAN
     enough = steps >= MEAN - SPREAD / max(count, 1) ** 0.5
-    name = grid.name if " " in grid.name and "code" in grid.name else f"a grid per {grid.name}"
-    return Explanation(name, float((far & ~cut).double().mean()), float(cut.double().mean()), enough)
+    return Explanation(grid.name, float((far & ~cut).double().mean()), float(cut.double().mean()), enough)

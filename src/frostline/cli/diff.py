@@ -23,15 +23,17 @@ def diff(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare two checkpoints of one encoder, layer by layer and head by head; one HTML page.
+    """Compare two checkpoints of one encoder: layers, heads, and all around them; one HTML page.
 
-    Each layer is unchanged, rounding (a cast or quantised copy) or changed, with the evidence.
+    Each layer is unchanged, rounding (a cast or quantised copy) or changed, with the evidence; so are embeddings, task
+    head, labels, tokenizer, pooling and settings. What was not compared is named.
 
     Example: frostline diff path/to/base path/to/tuned --out diff
     """
     from frostline.auditing.checkpoints import checkpoints, series
     from frostline.auditing.comparing import diff as run
     from frostline.auditing.comparison_page import FACTS, save_comparison
+    from frostline.auditing.parts import printable
     from frostline.auditing.saving import check_folder
     from frostline.auditing.texts import read_texts
     from frostline.cli.progress import shares
@@ -56,6 +58,14 @@ def diff(
         options.say(("Last checkpoint: " if many else "") + found.sentence, hang=0)
         for row in found.layers.to_pylist():
             options.say(f"{row['verdict'].upper():10}layer {row['layer']}: {row['evidence']}.", hang=10)
+        same = [part.name for part in found.parts if part.verdict == "unchanged"]
+        options.say(f"Compared and unchanged beside the layers: {', '.join(same) or 'nothing'}.", hang=0)
+        for table in found.rows:
+            most = [printable(row["token"] or f"row {row['row']}") + f" ({row['change']:.2g})" for row in table["most"]]
+            options.say(
+                f"{printable(table['table'])}: {table['rows_base']} and {table['rows_tuned']} rows; moved most: "
+                f"{', '.join(most) or 'none'} (median {table['median']:.2g})."
+            )
         if found.text is not None:
             for name in ("base", "tuned"):
                 at = found.text[name]
