@@ -84,7 +84,11 @@ def _slow(rng, d):
 def _near_tie(rng, d):
     gap = 10 ** rng.uniform(-17, -1)
     blocks = [[[1.0]], [[1.0 - gap]], *_below(rng, d - 2)]
-    A = symmetric(np.ravel(blocks), rng) if rng.random() < 0.3 else similar(blocks, rng, condition=10 ** rng.uniform(0, 3))
+    A = (
+        symmetric(np.ravel(blocks), rng)
+        if rng.random() < 0.3
+        else similar(blocks, rng, condition=10 ** rng.uniform(0, 3))
+    )
     return _given(A, rng), None
 
 

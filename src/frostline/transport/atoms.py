@@ -28,7 +28,11 @@ def two_atoms(
 
 
 def two_atoms_bounds(
-    x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"], atoms: Float[np.ndarray, "2 d"], share: float, p: float
+    x: Float[np.ndarray, "n d"],
+    weights: Float[np.ndarray, "n"],
+    atoms: Float[np.ndarray, "2 d"],
+    share: float,
+    p: float,
 ) -> tuple[float, float]:
     """The same from below and above: masses are known to rounding, and a sliver may belong to the other atom."""
     chords = np.linalg.norm(x[:, None, :] - atoms, axis=2)

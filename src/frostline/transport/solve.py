@@ -147,7 +147,11 @@ def _exact(problem: Problem, wish: _Wish) -> _Found:
 
 
 def _ended(found: Solution) -> str:
-    return "" if found.upper - found.lower <= KNOWN * found.upper else "the moves are too short beside the longest one for all digits"
+    return (
+        ""
+        if found.upper - found.lower <= KNOWN * found.upper
+        else "the moves are too short beside the longest one for all digits"
+    )
 
 
 def _bracket(problem: Problem, wish: _Wish) -> _Found:
