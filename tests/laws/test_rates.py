@@ -8,7 +8,6 @@ import frostline as fl
 from frostline.sphere import unit_rows
 from frostline.theory.flow import at_clocks
 from frostline.theory.rates import rates
-from frostline.theory.spectrum import dominant
 from frostline.transport.atoms import two_atoms
 from frostline.transport.index import index_coupling
 from tests.problems import head_with, jordan, symmetric
