@@ -16,18 +16,16 @@ import torch
 
 from frostline import __version__, plot, store
 from frostline import spec as specs
-from frostline.analysis.curves import Measure, distance_curve
+from frostline.analysis.curves import DistanceRecorder, Target, distance_curve
 from frostline.analysis.phases import FEWEST_TIMES, Phases, phases_of_curve
 from frostline.arrays import as_float64, as_positive, as_times
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.dynamics.steppers import Stepper
 from frostline.dynamics.walking import Progress, Resume, layer_edges
-from frostline.errors import BadParameter, BadSpec, NoLimit
+from frostline.errors import BadSpec
 from frostline.sphere import unit_rows
-from frostline.theory.limits import Limit, limit
 
-CURVE_POINTS = 400
 SECONDS_PER_TIME = 10.0
 """A bracket of the distance at a kept time is not tightened for longer than this."""
 DEFAULT_FRAMES = 5
@@ -75,10 +73,10 @@ def run_once(spec: specs.Spec, *, transport: bool = False) -> tuple[Trajectory, 
     the kept times only with ``transport``), and its arrays."""
     _check_until(spec)
     ready = _Ready.of(spec)
-    curve = _Curve(ready.target, [])
+    curve = DistanceRecorder(ready.target.measure, [])
     curve.add(0.0, ready.x0)
     run = ready.simulate(spec, watch=curve)
-    seen = curve.phases()
+    seen = _phases(curve)
     # Without a limit of time, on which the result would depend.
     bounds = _bounds(run, None, None) if transport and ready.target.measure is not None and len(run.times) else None
     return run, _summary(run, ready.target, curve.points, seen, bounds), ready.arrays(run, curve.points)
@@ -106,7 +104,7 @@ class _Ready:
         return cls(layers, _placed(initial, spec), weights, stepper, saves)
 
     @cached_property
-    def target(self) -> "Target":
+    def target(self) -> Target:
         return Target.of(self.layers, self.x0, self.weights)
 
     def simulate(self, spec: specs.Spec, watch: Callable[[Progress], None], resume: Resume | None = None) -> Trajectory:
@@ -144,7 +142,7 @@ def _record(
 ) -> Recording:
     started, target = time.time(), ready.target
     resumed = partial.resume(ready.x0.device)
-    keeper = _Keeper(partial, _Curve(target, [] if resumed is None else resumed[1]), report)
+    keeper = _Keeper(partial, DistanceRecorder(target.measure, [] if resumed is None else resumed[1]), report)
     if resumed is None:
         keeper.begin(ready.x0, save=bool(ready.saves[0] == 0))
     try:
@@ -153,7 +151,7 @@ def _record(
         keeper.write_checkpoint()
         raise
     keeper.write_checkpoint()
-    curve, seen = keeper.curve.points, keeper.curve.phases()
+    curve, seen = keeper.curve.points, _phases(keeper.curve)
     bounds = None if target.measure is None or not len(run.times) else _bounds(run, measured, SECONDS_PER_TIME)
     summary = _summary(run, target, curve, seen, bounds)
     arrays = ready.arrays(run, curve)
@@ -163,64 +161,14 @@ def _record(
     return Recording(partial.out, summary, 0 if resumed is None else resumed[0].steps, fresh=True)
 
 
-@dataclass(frozen=True, eq=False)
-class Target:
-    """Where the tokens should go: the predicted limit, or the reason why there is none to measure against."""
-
-    limit: Limit | None
-    measure: Measure | None
-    why_none: str
-
-    @classmethod
-    def of(cls, layers: list[list[Attention]], x0: torch.Tensor, weights: np.ndarray | None) -> "Target":
-        try:
-            found = limit(layers)
-        except BadParameter:
-            return cls(None, None, f"A stack of {len(layers)} layers has no single limit to measure a distance to.")
-        start = unit_rows(as_float64(x0))
-        try:
-            return cls(
-                found, Measure.of(found, start, np.full(len(x0), 1 / len(x0)) if weights is None else weights), ""
-            )
-        except NoLimit as error:
-            return cls(found, None, f"{str(error)[0].upper()}{str(error)[1:]}")
-
-    @property
-    def tokens(self) -> np.ndarray | None:
-        """Where each token should go; NaN for those without a limit."""
-        if self.measure is None:
-            return None
-        return np.where(self.measure.defined[:, None], self.measure.goal, np.nan)
-
-
-class _Curve:
-    """Watches a run: its distance to the limit, at most so many points however many steps there are."""
-
-    def __init__(self, target: Target, points: list[tuple[float, float]]):
-        self.target, self.points = target, points
-
-    def __call__(self, progress: Progress) -> None:
-        # Where the last one was decides, so a resumed run agrees.
-        gap = progress.until / CURVE_POINTS
-        before = self.points[-1][0] if self.points else 0.0
-        while progress.at is not None and self.target.measure is not None and before + gap < progress.time:
-            before = before + gap
-            self.add(before, progress.at(before))
-        if progress.time - before >= gap or progress.time == progress.until:
-            self.add(progress.time, progress.tokens)
-
-    def add(self, t: float, tokens: torch.Tensor) -> None:
-        if self.target.measure is not None:
-            self.points.append((t, self.target.measure.distance(as_float64(tokens))))
-
-    def phases(self) -> Phases | None:
-        return phases_of_curve(*np.array(self.points).T) if len(self.points) >= FEWEST_TIMES else None
+def _phases(curve: DistanceRecorder) -> Phases | None:
+    return phases_of_curve(*np.array(curve.points).T) if len(curve.points) >= FEWEST_TIMES else None
 
 
 class _Keeper:
     """Watches a run: keeps frames and the distance curve, writes checkpoints, passes progress on."""
 
-    def __init__(self, partial: store.Partial, curve: _Curve, report: Callable[[Progress], None] | None):
+    def __init__(self, partial: store.Partial, curve: DistanceRecorder, report: Callable[[Progress], None] | None):
         self.partial, self.curve, self.report = partial, curve, report
         self.written, self.last, self.pause = time.monotonic(), None, _checkpoint_seconds()
 
@@ -271,7 +219,7 @@ def _summary(
         "limit": None if found is None else found.facts(),
         "tokens_without_limit": None if measure is None else int((~measure.defined).sum()),
         "regime": run.regime.facts() | {"meaning": run.regime.describe()},
-        "phases": None if seen is None else phase_facts(seen),
+        "phases": None if seen is None else seen.facts(),
         "off_cluster": None if measure is None or last is None else int(measure.off_cluster(last).sum()),
         "mass_imbalance": None if measure is None or last is None else _number(measure.imbalance(last)),
         "distance_at_times": bounds,
@@ -301,17 +249,6 @@ def _bounds(run: Trajectory, measured: Callable[[int, int], None] | None, second
         "upper": found.upper,
         "method": list(found.methods),
     }
-
-
-def phase_facts(seen: Phases) -> dict[str, Any]:
-    """Phases as plain numbers and words, for JSON."""
-    found = {name: getattr(seen, name) for name in ("concentration", "plateau", "terminal")}
-    return {
-        name: {"seen": False, "evidence": seen.none_seen[name]}
-        if phase is None
-        else {"seen": True, "begin": phase.begin, "end": phase.end, "open": phase.open, "evidence": phase.evidence}
-        for name, phase in found.items()
-    } | {"meaning": seen.describe()}
 
 
 def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float, float]], seen: Phases | None) -> None:

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 
 from frostline.analysis.replaying import one_run, replay, shares
 from frostline.arrays import Array, as_float64, as_order
+from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory
+from frostline.dynamics.walking import Progress
 from frostline.errors import BadArray, BadParameter, BadRun, NoLimit
 from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.limits import Limit
@@ -84,17 +87,22 @@ class Measure:
 
     @classmethod
     def of(
-        cls, found: Limit, start: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"], p: float = 2.0
+        cls,
+        limit: Limit,
+        start: Float[np.ndarray, "n d"],
+        weights: Float[np.ndarray, "n"] | None,
+        p: float = 2.0,
     ) -> "Measure":
-        if found.kind in ("rotation", "mixed"):
-            raise NoLimit(f"there is no limit to measure a distance to: the kind is {found.kind}.")
-        goal = np.asarray(found(start), dtype=np.float64)
+        """For tokens that begin at ``start``; without weights all weigh the same."""
+        if limit.kind in ("rotation", "mixed"):
+            raise NoLimit(f"there is no limit to measure a distance to: the kind is {limit.kind}.")
+        goal = np.asarray(limit(start), dtype=np.float64)
         defined = np.asarray(np.isfinite(goal).all(1))
-        mine = np.where(defined, weights, 0.0)
-        if not mine.any():
+        mass = np.where(defined, 1 / len(start) if weights is None else weights, 0.0)
+        if not mass.any():
             raise NoLimit("there is no limit to measure a distance to: no token has one.")
-        basis = np.zeros((0, start.shape[1])) if found.basis is None else np.asarray(found.basis, dtype=np.float64)
-        return cls(np.where(defined[:, None], goal, 0.0), basis, defined, mine / mine.sum(), p)
+        basis = np.zeros((0, start.shape[1])) if limit.basis is None else np.asarray(limit.basis, dtype=np.float64)
+        return cls(np.where(defined[:, None], goal, 0.0), basis, defined, mass / mass.sum(), p)
 
     @property
     def method(self) -> str:
@@ -111,6 +119,10 @@ class Measure:
             return two_atoms(x, self.weights, np.concatenate([self.basis, -self.basis]), self.share, p=self.p)
         return float(index_coupling(x, self.goal, p=self.p, weights=self.weights))
 
+    def along(self, run: Trajectory) -> Float[np.ndarray, "k"]:
+        """The distance at each time that the run kept."""
+        return np.array([self.distance(as_float64(tokens)) for tokens in run.tokens])
+
     def imbalance(self, x: Float[np.ndarray, "n d"]) -> float:
         """Net mass on the wrong side of two points; NaN for other limits."""
         if self.method != "two atoms":
@@ -126,6 +138,54 @@ class Measure:
         places = unit_rows(np.unique(self.goal[self.defined].round(6), axis=0))
         nearest = np.array([(places @ token).max() for token in x])
         return self.defined & (nearest < np.cos(OFF_CLUSTER))
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Where the tokens should go: the predicted limit, or the reason why there is none to measure against."""
+
+    limit: Limit | None
+    measure: Measure | None
+    why_none: str
+
+    @classmethod
+    def of(cls, layers: list[list[Attention]], x0: torch.Tensor, weights: np.ndarray | None) -> "Target":
+        try:
+            limit = limit_of(layers)
+        except BadParameter:
+            return cls(None, None, f"A stack of {len(layers)} layers has no single limit to measure a distance to.")
+        try:
+            return cls(limit, Measure.of(limit, unit_rows(as_float64(x0)), weights), "")
+        except NoLimit as error:
+            return cls(limit, None, f"{str(error)[0].upper()}{str(error)[1:]}")
+
+    @property
+    def tokens(self) -> np.ndarray | None:
+        """Where each token should go; NaN for those without a limit."""
+        if self.measure is None:
+            return None
+        return np.where(self.measure.defined[:, None], self.measure.goal, np.nan)
+
+
+class DistanceRecorder:
+    """Watches a run and keeps its distance to the limit, at about ``POINTS`` times however many steps there are."""
+
+    def __init__(self, measure: Measure | None, points: list[tuple[float, float]]):
+        self.measure, self.points = measure, points
+
+    def __call__(self, progress: Progress) -> None:
+        # The time of the last point decides, so that a resumed run records the same points.
+        gap = progress.until / POINTS
+        before = self.points[-1][0] if self.points else 0.0
+        while progress.at is not None and self.measure is not None and before + gap < progress.time:
+            before = before + gap
+            self.add(before, progress.at(before))
+        if progress.time - before >= gap or progress.time == progress.until:
+            self.add(progress.time, progress.tokens)
+
+    def add(self, time: float, tokens: torch.Tensor) -> None:
+        if self.measure is not None:
+            self.points.append((time, self.measure.distance(as_float64(tokens))))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ Boundaries are where the lines through the neighbouring stretches meet.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -24,7 +25,10 @@ from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadRun
 from frostline.theory.regime import Regime
 
+NAMES = ("concentration", "plateau", "terminal")
+"""The phases of a run, in their order."""
 FEWEST_TIMES = 12
+"""Times of a curve from which phases can be read."""
 FACTOR = 1.5
 """By which W must fall, or rise again, to count."""
 BAND = 1.25
@@ -70,7 +74,7 @@ class Phases:
     def describe(self) -> str:
         """All of it in words, a line per phase."""
         lines = []
-        for name in ("concentration", "plateau", "terminal"):
+        for name in NAMES:
             found: Phase | None = getattr(self, name)
             if found is None:
                 lines.append(f"{name.capitalize()}: none seen; {self.none_seen[name]}")
@@ -84,6 +88,16 @@ class Phases:
                 f"{self.off_cluster} tokens off-cluster{wrong}."
             )
         return "\n".join(lines)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        seen: dict[str, Phase | None] = {name: getattr(self, name) for name in NAMES}
+        return {
+            name: {"seen": False, "evidence": self.none_seen[name]}
+            if phase is None
+            else {"seen": True, "begin": phase.begin, "end": phase.end, "open": phase.open, "evidence": phase.evidence}
+            for name, phase in seen.items()
+        } | {"meaning": self.describe()}
 
     def __repr__(self) -> str:
         return f"Phases({self.describe()})"

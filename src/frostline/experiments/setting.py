@@ -96,4 +96,4 @@ def follow(setting: Setting, beta: float, until: float, frames: int = 121) -> Fo
         head, start.tokens, until=until, weights=start.weights, save_at=np.linspace(0.0, until, frames).tolist()
     )
     measure = Measure.of(limit(setting.head(beta)), start.tokens, start.weights)
-    return Followed(run, run.times, np.array([measure.distance(x) for x in run.tokens]))
+    return Followed(run, run.times, measure.along(run))

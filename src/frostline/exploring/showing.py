@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from frostline import spec as specs
-from frostline.analysis.curves import Measure
+from frostline.analysis.curves import Measure, Target
 from frostline.analysis.phases import FEWEST_TIMES, phases_of_curve
 from frostline.attention import Attention
 from frostline.dynamics.simulation import STATUSES, Steps, Trajectory
@@ -16,7 +16,6 @@ from frostline.dynamics.walking import Progress
 from frostline.errors import FrostlineError
 from frostline.exploring.messages import coarse, pack
 from frostline.exploring.setting import times_of
-from frostline.recording import Target, phase_facts
 from frostline.theory.bounds import bound
 from frostline.transport.solve import wasserstein
 
@@ -157,7 +156,7 @@ class _Measured:
 
     def phases(self) -> Iterator[bytes]:
         if len(self.curve) >= FEWEST_TIMES:
-            yield pack("phases", phase_facts(phases_of_curve(self.times[: len(self.curve)], np.array(self.curve))))
+            yield pack("phases", phases_of_curve(self.times[: len(self.curve)], np.array(self.curve)).facts())
 
     def brackets(self) -> Iterator[bytes]:
         """Guaranteed bounds of W at some times; what frames carry is exact only where the limit is two points."""

@@ -1,0 +1,23 @@
+"""Figures as matplotlib axes: tokens on the sphere, distance over time."""
+
+from frostline.plot.curves import distance
+from frostline.plot.notebook import trajectory_html
+from frostline.plot.spheres import tokens
+from frostline.plot.style import BLUE, FAINT, INK, NOWHERE, ORANGE, panels, save, shade, whole_ticks, write_svg, x_ticks
+
+__all__ = [
+    "BLUE",
+    "FAINT",
+    "INK",
+    "NOWHERE",
+    "ORANGE",
+    "distance",
+    "panels",
+    "save",
+    "shade",
+    "tokens",
+    "trajectory_html",
+    "whole_ticks",
+    "write_svg",
+    "x_ticks",
+]
