@@ -6,6 +6,8 @@ The public names below are imported when first used, so that ``import frostline`
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from frostline.notebooks import html_of
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -96,6 +98,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"frostline has no public name {name!r}; there are: {', '.join(sorted(__all__))}")
     globals()[name] = value
     return value
+
+
+def _html_of_run(run: Any) -> str:
+    return str(import_module("frostline.plot").trajectory_html(run))
+
+
+html_of["Trajectory"] = _html_of_run
 
 
 def __dir__() -> list[str]:

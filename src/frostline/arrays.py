@@ -131,3 +131,12 @@ def as_float64(array: Array) -> np.ndarray:
     if isinstance(array, Tensor):
         return array.detach().to(device="cpu", dtype=torch.float64).numpy()
     return np.asarray(array, dtype=np.float64)
+
+
+def evenly_spread(count: int, wanted: int) -> list[int]:
+    """Up to ``wanted`` of the indices below ``count``, evenly, both ends among them.
+
+    >>> evenly_spread(10, 4)
+    [0, 3, 6, 9]
+    """
+    return [int(k) for k in np.unique(np.linspace(0, count - 1, min(wanted, count)).round())]

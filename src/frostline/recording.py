@@ -18,7 +18,7 @@ from frostline import __version__, plot, store
 from frostline import spec as specs
 from frostline.analysis.curves import DistanceRecorder, Target, distance_curve
 from frostline.analysis.phases import FEWEST_TIMES, Phases, phases_of_curve
-from frostline.arrays import as_float64, as_positive, as_times
+from frostline.arrays import as_float64, as_positive, as_times, evenly_spread
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.dynamics.steppers import Stepper
@@ -268,8 +268,7 @@ def _default_frames(until: float, layers: int) -> np.ndarray:
     """Five times: evenly, but only at layer boundaries in a stack, so that looking does not change the steps."""
     if layers == 1:
         return np.linspace(0, until, DEFAULT_FRAMES)
-    chosen = np.unique(np.linspace(0, layers, DEFAULT_FRAMES).round().astype(int))
-    return np.array(layer_edges(layers, until))[chosen]
+    return np.array(layer_edges(layers, until))[evenly_spread(layers + 1, DEFAULT_FRAMES)]
 
 
 def _placed(initial: np.ndarray, spec: specs.Spec) -> torch.Tensor:

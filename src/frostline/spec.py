@@ -4,7 +4,6 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, Literal, TypeAlias
@@ -17,6 +16,7 @@ from frostline import sample
 from frostline.attention import Attention
 from frostline.dynamics.steppers import RK4, Adaptive, Euler, Stepper
 from frostline.errors import BadSpec
+from frostline.files.suggestions import suggestion
 from frostline.sphere import OFF_SPHERE, normalise
 
 CHOICES = {
@@ -356,9 +356,7 @@ def _check_keys(table: Mapping[str, Any], struct: type[msgspec.Struct], source: 
     }
     for key, value in table.items():
         if key not in known:
-            near = get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}."
-            raise BadSpec(f"{source} has the unknown key {key!r}; {hint}")
+            raise BadSpec(f"{source} has the unknown key {key!r}; {suggestion(key, known)}")
         if key in nested:
             for part in value if isinstance(value, list) else [value]:
                 if isinstance(part, Mapping):

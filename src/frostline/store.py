@@ -11,25 +11,24 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import tomli_w
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-import frostline
 from frostline import __version__
 from frostline import spec as specs
 from frostline.attention import Attention, Layer, as_layers
 from frostline.dynamics.simulation import STATUSES, Trajectory
 from frostline.dynamics.walking import Progress, Resume
 from frostline.errors import BadRun, FrostlineError
+from frostline.files.atomic import sync_folder, write_atomically
+from frostline.files.plain_json import as_json
 
 SPEC, ARRAYS, SUMMARY, PROVENANCE = "spec.toml", "arrays.safetensors", "summary.json", "provenance.json"
 FORMAT = "frostline-run-1"
@@ -180,7 +179,7 @@ class Partial:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or attempt == 4:
                     raise
         self.published = True
-        _sync_folder(self.out.parent)
+        sync_folder(self.out.parent)
         shutil.rmtree(old, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -291,40 +290,6 @@ def recover(out: Path) -> None:
         os.rename(old, out)
 
 
-def source_digest(counts: Callable[[tuple[str, ...]], bool]) -> str:
-    """Of the files of frostline's source that count, told by the parts of their paths: what is computed by other code
-    has another."""
-    root = Path(frostline.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        own = path.relative_to(root)
-        if counts(own.parts):
-            digest.update(str(own).encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file has its old content or the new one, whatever happens, and the new one is on disk on return."""
-    # Readers of whole folders of Parquet pass over names that begin like this.
-    temporary = path.with_name(f"_{path.name}.tmp")
-    if path.exists() and not path.is_file():
-        # A device, say, which a rename would replace.
-        raise OSError(errno.EINVAL, "this is not a file that can be replaced", str(path))
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        error.filename = str(path)
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _sync_folder(path.parent)
-
-
 def _refuse_foreign(out: Path, identity: str, force: bool) -> None:
     """Never write over what is not ours, nor over another spec's result unless told to."""
     if not out.exists():
@@ -370,30 +335,5 @@ def _digest(arrays: Arrays, numbers: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _old(out: Path) -> Path:
     return out.parent / f".{out.name}.old"
-
-
-def as_json(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
-
-
-def plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: both become null."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    return value

@@ -81,7 +81,7 @@ def test_plot(here, asked):
         (("none.toml",), "No such file"),
         (("sweep.toml", "x=beta"), "goes with --plot"),
         (("sweep.toml", "--plot", "x=beta"), "takes three"),
-        (("sweep.toml", "--plot", "x=beta", "y=n", "color=kapa"), "did you mean kappa"),
+        (("sweep.toml", "--plot", "x=beta", "y=n", "color=kapa"), "did you mean 'kappa'"),
         (("--plot", "x=beta", "y=n", "color=kappa", "--out", "none"), "No such file"),
         (("sweep.toml", "--export", "csv", "--out", "none"), "holds no sweep"),
         (("none", "--status"), "No such file"),

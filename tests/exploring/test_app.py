@@ -17,9 +17,9 @@ import frostline as fl
 from frostline.exploring.messages import FINEST, unpack
 from frostline.exploring.opening import open_folder
 from frostline.exploring.setting import read, to_spec
+from frostline.files.plain_json import plain
 from frostline.predicting import predict
 from frostline.spec import to_table
-from frostline.store import plain
 from tests.exploring.conftest import exploring
 
 SMALL = "n=100&until=1"

@@ -43,7 +43,7 @@ def test_failed_runs_are_crosses_not_values():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"x": "bta", "y": "n", "color": "v"}, "did you mean beta"),
+        ({"x": "bta", "y": "n", "color": "v"}, "did you mean 'beta'"),
         ({"x": "beta", "y": "beta", "color": "v"}, "both beta"),
         ({"x": "beta", "y": "n", "color": "many"}, "is a list"),
         ({"x": "beta", "y": "n", "color": "none"}, "nothing to draw"),

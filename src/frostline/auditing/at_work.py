@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from frostline.arrays import evenly_spread
 from frostline.auditing.clouds import Clouds, measure
 from frostline.auditing.frost import FrostLine, frost_line
 from frostline.auditing.perturbing import Perturbations, perturb
@@ -84,7 +85,7 @@ def controls_of(
 
 
 def some_of(tokenized: Tokenized, count: int) -> Tokenized:
-    chosen = np.unique(np.linspace(0, len(tokenized.ids) - 1, min(count, len(tokenized.ids))).round().astype(int))
+    chosen = evenly_spread(len(tokenized.ids), count)
     return dataclasses.replace(tokenized, ids=tuple(tokenized.ids[number] for number in chosen))
 
 

@@ -41,7 +41,7 @@ from frostline.encoders.folding import FoldedLayer, folded
 from frostline.encoders.loading import Encoder, load, need
 from frostline.encoders.proof import Proof, prove
 from frostline.errors import BadModel, BadText
-from frostline.store import plain
+from frostline.files.plain_json import plain
 
 PROOF_TEXTS, PROOF_TOKENS, PROOF_IMAGES = 6, 64, 2
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
+from frostline.arrays import evenly_spread
 from frostline.auditing.freezing import TINY, Glass, on_unit_sphere
 from frostline.encoders.capture import Batch, Model, Tokenized, batches, rows, see
 from frostline.encoders.folding import FoldedLayer, Norm
@@ -170,7 +171,7 @@ def measure_part(
 
 
 def _spread(count: int, wanted: int) -> set[int]:
-    return set(np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int)).tolist())
+    return set(evenly_spread(count, wanted))
 
 
 def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:

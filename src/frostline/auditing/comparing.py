@@ -33,7 +33,7 @@ from frostline.encoders.folding import folded
 from frostline.encoders.loading import Encoder, load
 from frostline.encoders.proof import prove
 from frostline.errors import BadModel, BadText
-from frostline.store import plain
+from frostline.files.plain_json import plain
 
 IDLE = re.compile(
     "(?<!token_)dropout|dtype|version|architectures|label|decoder_start|initializer|init_std|cache|gradient|output_|return_"

@@ -17,8 +17,9 @@ from frostline.auditing.page import number, rows_of
 from frostline.auditing.parts import SHOWN, printable
 from frostline.auditing.rounding import Verdict
 from frostline.auditing.saving import check_folder, write_table
+from frostline.files.atomic import write_atomically
+from frostline.files.plain_json import as_json
 from frostline.report.page import inlined, render
-from frostline.store import as_json, write_atomically
 
 AT_WORK = (
     ("frost_line", "frost line, cloud"),

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from frostline.arrays import evenly_spread
 from frostline.auditing.freezing import Glass
 from frostline.encoders.capture import Model, Tokenized
 from frostline.encoders.folding import FoldedLayer, Norm
@@ -37,7 +38,7 @@ def perturb(
     rng = np.random.default_rng([6, seed])
     norms = [layer.norm for layer in layers] + [last]
     glasses = [Glass(layer) for layer in layers]
-    numbers = np.unique(np.linspace(0, len(tokenized.ids) - 1, min(TEXTS, len(tokenized.ids))).round().astype(int))
+    numbers = evenly_spread(len(tokenized.ids), TEXTS)
     random, worst, cold = [], [], []
     for number in numbers:
         text = _Text(model, torch.tensor(tokenized.ids[number][:TOKENS])[None])

@@ -14,7 +14,8 @@ from frostline.auditing.audit import Audit
 from frostline.auditing.page import READINGS, drawings, model_card, write_audit
 from frostline.auditing.scenes import Scene
 from frostline.errors import BadParameter
-from frostline.store import as_json, write_atomically
+from frostline.files.atomic import write_atomically
+from frostline.files.plain_json import as_json
 
 PAGE, FACTS, CARD, SCENES = "index.html", "audit.json", "model_card.md", "scenes.json"
 

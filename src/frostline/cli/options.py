@@ -28,6 +28,6 @@ def say(text: str, *, hang: int = 2) -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """JSON on stdout; NaN and infinity become null."""
-    from frostline.store import plain
+    from frostline.files.plain_json import plain
 
     print(printable_json(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)))

@@ -200,7 +200,7 @@ def _export(table: Any, path: Path) -> None:
     import pyarrow as pa
     from pyarrow import csv
 
-    from frostline.store import write_atomically
+    from frostline.files.atomic import write_atomically
 
     # CSV has no lists; they become JSON text.
     for number, field in enumerate(table.schema):

@@ -16,6 +16,7 @@ from frostline.dynamics.mean_map.base import LOOSEST, TOLERANCE, log_weights, pi
 from frostline.dynamics.steppers import Adaptive, FixedStepper, Stepper
 from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Progress, Resume, plan
 from frostline.errors import BadArray, BadParameter
+from frostline.notebooks import html_of
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens
 from frostline.theory.regime import Regime, regime
@@ -76,9 +77,7 @@ class Trajectory:
         )
 
     def _repr_html_(self) -> str:
-        from frostline.plot import trajectory_html
-
-        return trajectory_html(self)
+        return html_of["Trajectory"](self)
 
 
 def simulate(

@@ -1,7 +1,5 @@
 """All claims, in the order of the paper."""
 
-import difflib
-
 from frostline.errors import BadParameter
 from frostline.experiments import (
     asymmetry,
@@ -20,6 +18,7 @@ from frostline.experiments import (
     zero_temperature,
 )
 from frostline.experiments.claim import Claim
+from frostline.files.suggestions import suggestion
 
 CLAIMS: dict[str, Claim] = {
     module.CLAIM.name: module.CLAIM
@@ -46,9 +45,7 @@ def chosen(names: list[str], size: str) -> list[Claim]:
     """The claims of these names, in the order of the paper; all that have this size when none is named."""
     unknown = [name for name in names if name not in CLAIMS]
     if unknown:
-        near = difflib.get_close_matches(unknown[0].lower(), CLAIMS, n=1)
-        meant = f"did you mean {near[0]}? There are" if near else "there are"
-        raise BadParameter(f"there is no claim {unknown[0]!r}; {meant}: {', '.join(CLAIMS)}.")
+        raise BadParameter(f"there is no claim {unknown[0]!r}; {suggestion(unknown[0], CLAIMS)}")
     without = [name for name in names if size not in CLAIMS[name].sizes]
     if without:
         raise BadParameter(f"{without[0]} is measured with --full only.")

@@ -29,8 +29,10 @@ from frostline import plot
 from frostline.errors import BadParameter
 from frostline.experiments.catalogue import CLAIMS
 from frostline.experiments.claim import Claim, Evidence, Frames, Judgement
+from frostline.files.atomic import write_atomically
+from frostline.files.digests import source_digest
+from frostline.files.plain_json import plain
 from frostline.report.page import write_page
-from frostline.store import plain, source_digest, write_atomically
 
 LATER_ROOMS = ("cli", "encoders", "auditing", "monitoring", "web", "serving", "exploring", "sweeping", "doctor.py")
 SHOWN = 200

@@ -27,9 +27,9 @@ from frostline.exploring.messages import pack
 from frostline.exploring.opening import Opened
 from frostline.exploring.presets import PRESETS
 from frostline.exploring.showing import show
+from frostline.files.plain_json import plain
 from frostline.predicting import predict
 from frostline.recording import record
-from frostline.store import plain
 from frostline.web.guards import Guard
 from frostline.web.limits import Limits
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from frostline.store import plain
+from frostline.files.plain_json import plain
 
 FINEST = 32767
 """Positions travel as 16-bit integers: a picture needs no more, and a long run of them fits into a page."""

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from frostline import spec as specs
+from frostline.arrays import evenly_spread
 from frostline.errors import BadSpec
 
 FEWEST, MOST = 10, 100_000
@@ -108,7 +109,7 @@ def to_spec(asked: Mapping[str, str]) -> specs.Spec:
     if spec.step is not None:
         # Times at layers: others would shorten steps, and what is exported would not be what was seen.
         times = times_of(spec)
-        spec.save_at = times[np.unique(np.linspace(0, len(times) - 1, KEPT).round().astype(int))].tolist()
+        spec.save_at = times[evenly_spread(len(times), KEPT)].tolist()
     return spec
 
 

@@ -10,6 +10,7 @@ import torch
 from frostline import spec as specs
 from frostline.analysis.curves import Measure, Target
 from frostline.analysis.phases import FEWEST_TIMES, phases_of_curve
+from frostline.arrays import evenly_spread
 from frostline.attention import Attention
 from frostline.dynamics.simulation import STATUSES, Steps, Trajectory
 from frostline.dynamics.walking import Progress
@@ -137,7 +138,7 @@ class _Measured:
     def __init__(self, measure: Measure | None, times: np.ndarray):
         self.measure, self.times = measure, times
         self.curve: list[float] = []
-        chosen = np.unique(np.linspace(0, len(times) - 1, BRACKETED).round().astype(int)).tolist()
+        chosen = evenly_spread(len(times), BRACKETED)
         self.kept: dict[int, np.ndarray | None] = dict.fromkeys(chosen)
 
     def at(self, number: int, x: np.ndarray) -> dict[str, Any]:

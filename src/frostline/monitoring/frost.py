@@ -14,6 +14,7 @@ from safetensors.torch import save as as_bytes
 from torch import Tensor
 
 from frostline.errors import BadBaseline
+from frostline.files.atomic import write_atomically
 from frostline.monitoring.baseline import LEVELS, VERSION, Baseline
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.detector import PARTS, TABLE, Detector, Standards
@@ -22,7 +23,6 @@ from frostline.monitoring.header import brief, check_header
 from frostline.monitoring.judging import Judge
 from frostline.monitoring.profiles import clouds_of, names
 from frostline.monitoring.words import Probes
-from frostline.store import write_atomically
 
 OLDEST = 2
 """The oldest format that can be read: format 3 adds a hash of the model's files, which nothing needs."""

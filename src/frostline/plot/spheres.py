@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
-from frostline.arrays import as_float64
+from frostline.arrays import as_float64, evenly_spread
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun
 from frostline.plot.run_facts import NOTHING_KEPT, check_run, headline, limit_of
@@ -37,7 +37,7 @@ def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 5) -> li
     start = as_float64(run.initial)
     goal = _goal(found, start) if target is None else np.asarray(target)
     frame = _view(found, cloud)
-    chosen = np.unique(np.linspace(0, len(cloud) - 1, min(panels, len(cloud))).round().astype(int))
+    chosen = evenly_spread(len(cloud), panels)
     thin = max(1, -(-cloud.shape[1] // MOST_DOTS))
     shown = slice(None, None, thin)
     if goal is not None and not np.isfinite(goal).any():

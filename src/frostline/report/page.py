@@ -11,7 +11,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from frostline import plot
-from frostline.store import plain, write_atomically
+from frostline.files.atomic import write_atomically
+from frostline.files.plain_json import plain
 
 COLOURS = {plot.INK: "var(--ink)", plot.FAINT: "var(--faint)", "#000000": "var(--ink)", "#ffffff": "none"}
 """Colours of figures that follow the page into the dark."""

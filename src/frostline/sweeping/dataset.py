@@ -28,7 +28,8 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 
 from frostline.errors import BadRun
-from frostline.store import as_json, write_atomically
+from frostline.files.atomic import write_atomically
+from frostline.files.plain_json import as_json
 from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.kinds.base import NUMBER, TEXT, WHOLE, Kind
 

@@ -3,7 +3,6 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from matplotlib.patches import Patch
 
 from frostline import plot
 from frostline.errors import BadParameter
+from frostline.files.suggestions import suggestion
 from frostline.report.page import inlined, render
 from frostline.sweeping.columns import MEANINGS
 from frostline.sweeping.dataset import read_table
@@ -243,9 +243,7 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
 
 def _column(table: pa.Table, name: str) -> str:
     if name not in table.column_names:
-        near = get_close_matches(name, table.column_names, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(table.column_names)}."
-        raise BadParameter(f"the sweep has no column {name!r}; {hint}")
+        raise BadParameter(f"the sweep has no column {name!r}; {suggestion(name, table.column_names)}")
     if pa.types.is_list(table[name].type):
         raise BadParameter(f"{name} is a list in each row; a picture needs one value.")
     return name

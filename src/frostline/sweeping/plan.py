@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from frostline.errors import BadSpec
+from frostline.files.suggestions import suggestion
 from frostline.sweeping.conditions import condition
 from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.kinds.base import WHOLE, Kind, Table
@@ -149,7 +149,7 @@ def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "th
     """A plan from a plain table."""
     for key in table:
         if not isinstance(key, str) or key not in SweepSpec.__struct_fields__:
-            raise BadSpec(f"{source} has the unknown key {key!r}; {_near(str(key), SweepSpec.__struct_fields__)}")
+            raise BadSpec(f"{source} has the unknown key {key!r}; {suggestion(str(key), SweepSpec.__struct_fields__)}")
     try:
         asked = msgspec.convert(dict(table), SweepSpec)
         _check_numbers([asked.spec, asked.axes], source)
@@ -162,7 +162,7 @@ def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "th
 
 def _plan(asked: SweepSpec, out: str | None, source: str) -> Plan:
     if asked.command not in KINDS:
-        raise BadSpec(f"{source}: command = {asked.command!r}; {_near(asked.command, KINDS)}")
+        raise BadSpec(f"{source}: command = {asked.command!r}; {suggestion(asked.command, KINDS)}")
     if asked.budget.runs < 1 or (asked.budget.minutes is not None and not asked.budget.minutes > 0):
         raise BadSpec(f"{source}: a budget must be above zero.")
     kind = KINDS[asked.command]
@@ -173,7 +173,7 @@ def _plan(asked: SweepSpec, out: str | None, source: str) -> Plan:
         names = tuple(ALIASES.get(name.strip(), name.strip()) for name in key.split(","))
         for name in names:
             if name not in kind.keys:
-                raise BadSpec(f"{source}: the axis {name!r} is no key of {kind.name}; {_near(name, kind.keys)}")
+                raise BadSpec(f"{source}: the axis {name!r} is no key of {kind.name}; {suggestion(name, kind.keys)}")
         if names in lists:
             raise BadSpec(f"{source}: {','.join(names)} is on two axes.")
         lists[names] = _listed(names, value, source, whole=kind.keys[names[0]] == WHOLE)
@@ -304,8 +304,3 @@ def _put(table: Table, name: str, value: Any) -> None:
         table["tokens"] = {**table["tokens"], "count": value}
     else:
         table[last] = value
-
-
-def _near(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}."

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from frostline.errors import BadCluster, FrostlineError
-from frostline.store import plain
+from frostline.files.plain_json import plain
 from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.kinds.base import Table, code_version
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import frostline
 from frostline.errors import BadSpec
-from frostline.store import source_digest
+from frostline.files.digests import source_digest
 
 Table = dict[str, Any]
 """What one run is asked: plain values, as TOML has them."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
 from frostline.auditing.texts import SAMPLE
 from frostline.errors import BadSpec
-from frostline.store import plain
+from frostline.files.plain_json import plain
 from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Found, Kind, Table
 
 
