@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from frostline.arrays import evenly_spread
+
 LEVELS = 256
 """Values that 8 bits have."""
 FEWEST_STEPS = 3
@@ -76,7 +78,7 @@ def evenly_spaced(name: str, values: Tensor, noise: float) -> Grid | None:
     ``noise``: relative error of a stored value, half a unit in the last place of the format it is stored in.
     """
     # Most tensors are on no grid: a few values of a few groups show it.
-    few = values[torch.linspace(0, len(values) - 1, min(PROBED, len(values))).round().long(), :SAMPLE]
+    few = values[evenly_spread(len(values), PROBED), :SAMPLE]
     for floor in (torch.zeros_like, torch.Tensor.clone):
         start = floor(few.amin(1, keepdim=True))
         if _counts((few - start).abs(), few.abs() * noise) is None:
@@ -184,7 +186,7 @@ def code_book(name: str, values: Tensor, noise: float) -> Grid | None:
     peak = values.abs().amax(1, keepdim=True)
     relative = values / peak.clamp_min(1e-300)
     blur = 4 * noise + 1e-6
-    few = relative[torch.linspace(0, len(values) - 1, min(PROBED, len(values))).round().long(), :SAMPLE]
+    few = relative[evenly_spread(len(values), PROBED), :SAMPLE]
     # Most tensors have no code book: a few groups show it.
     levels = None if _clusters(few, blur) is None else _clusters(relative, blur)
     if levels is None or not FEWEST_STEPS <= len(levels) <= values.numel() // CODES_PER_LEVEL:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from frostline.arrays import evenly_spread
 from frostline.auditing.at_work import Measured
 from frostline.auditing.findings import FEW
 from frostline.auditing.frost import FrostLine
@@ -46,7 +47,7 @@ def _of_depth(line: FrostLine | None, random: FrostLine | None) -> str:
     last = len(line.share) - 1
     if last == 1:
         return line.describe()
-    depths = np.unique(np.linspace(1, last - 1, min(DEPTHS, last - 1)).round().astype(int)).tolist()
+    depths = [1 + depth for depth in evenly_spread(last - 1, DEPTHS)]
     other = "they do not move it" if random is None else _percent(random.share[depths])
     return (
         f"Of the way from the first token cloud to the last (W₂), {_percent(line.share[depths])} is still to come "

@@ -208,7 +208,7 @@ def _precision(head: Attention) -> float:
 
 
 def _period(found: Dominant, B: Float[np.ndarray, "d d"]) -> tuple[float, float]:
-    """T = ∮|Bᵀx|dτ over one turn, and how many times larger than rounding's its relative error may be … (see resolution)."""
+    """T = ∮|Bᵀx|dτ over one turn, and how many times larger than rounding's its relative error may be."""
     turn = found.block - np.trace(found.block) / 2 * np.eye(2)
     omega = float(np.abs(found.eigenvalues.imag).max())
     # e^{τ·turn} = cos(ωτ) I + sin(ωτ)/ω · turn, because turn² = −ω² I: an ellipse, run through once while ωτ = 0 … 2π.
