@@ -135,7 +135,7 @@ ROWS: dict[str, Row] = {
     "(15)": Row(
         ("[BERT]",),
         {
-            "self.layer.head_shift.sum(0) + self.layer.output_bias": "self.layer.head_shift.sum(0)",
+            "layer.head_shift.sum(0) + layer.output_bias": "layer.head_shift.sum(0)",
             "_centred(self.gamma * found + self.shift, -1)": "_centred(self.gamma * found, -1)",
             "self.layer.norm.past(u, size) + self.update(seen)": "self.layer.norm.past(u, size) - self.update(seen)",
         },
@@ -144,7 +144,7 @@ ROWS: dict[str, Row] = {
         ("[ViT]",),
         {
             "found = np.sqrt(u.shape[-1]) * size[:, None] * u": "found = np.sqrt(u.shape[-1]) * u",
-            "self.layer.head_shift.sum(0) + self.layer.output_bias": "self.layer.output_bias",
+            "layer.head_shift.sum(0) + layer.output_bias": "layer.output_bias",
         },
     ),
     "time in the clock, section 3": Row(
