@@ -8,9 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from frostline.auditing.clouds import CLOSE_TOKENS, linked
+from frostline.auditing.spectra import STORED
 from frostline.encoders.capture import Model, Tokenized, batches, rows, see
 from frostline.encoders.folding import FoldedLayer, norm_before
 from frostline.encoders.loading import Encoder
+from frostline.theory.spectrum import leading
 
 FRAMES = {
     "tokens": "where these tokens point most, at the last layer: the same directions at every depth",
@@ -65,14 +67,7 @@ def scenes(
 
 
 def dominant(layer: FoldedLayer) -> Float[np.ndarray, "3 d"]:
-    """Orthonormal directions of the eigenvalues of Σ_h V_h B_hᵀ with the largest real parts."""
+    """Orthonormal directions of Σ_h V_h B_hᵀ: its dominant eigenspace first, then that of what remains."""
+    # As many heads as fill d, so the sum is a d×d matrix of full rank.
     A = sum(head.beta * head.matrices.A for head in layer.heads())
-    values, vectors = np.linalg.eig(np.asarray(A))
-    order = np.argsort(-values.real, kind="stable")[:3]
-    found = np.zeros((0, len(vectors)))
-    # Real and imaginary part, the dominant first: a complex pair gives its plane twice, and the second time nothing.
-    for vector in (part for pair in vectors[:, order].T for part in (pair.real, pair.imag)):
-        rest = vector - found.T @ (found @ vector)
-        if len(found) < 3 and np.linalg.norm(rest) > 1e-6:
-            found = np.vstack([found, rest / np.linalg.norm(rest)])
-    return found
+    return leading(np.asarray(A), 3, epsilon=STORED).T

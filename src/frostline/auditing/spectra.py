@@ -9,14 +9,12 @@ import numpy as np
 from jaxtyping import Complex, Float
 
 from frostline.encoders.folding import FoldedLayer
+from frostline.theory.spectrum import dominant_of_product
 
-SLACK = 100.0
-"""Rounding of the stored weights, in units of their precision, that eigenvalues are told apart against."""
 STORED = float(np.finfo(np.float32).eps)
+"""Precision of the stored weights, which eigenvalues are told apart against."""
 WELL_CONDITIONED = 1e-3
 """Smallest over largest pivot from which on a Gram matrix is as good as an orthogonal decomposition."""
-DEFECTIVE = 1e-2
-"""An eigenvalue that rounding of the weights may move by this share of ‖A‖ is called defective."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +58,7 @@ class HeadSpectra:
     gap: Float[np.ndarray, " h"]
     """Of A/‖A‖, between the leading real part and the next, zero included; NaN where nothing leads."""
     resolution: Float[np.ndarray, " h"]
-    """The gap over what rounding of the weights may have moved it by."""
+    """How many times larger than rounding of the weights a change has to be that makes ``kind`` wrong."""
     symmetric_share: Float[np.ndarray, " h"]
     asymmetry: Float[np.ndarray, " h"]
     non_normality: Float[np.ndarray, " h"]
@@ -85,22 +83,16 @@ def spectra(given: Factors) -> HeadSpectra:
     frobenius = np.linalg.norm(core_A, axis=(1, 2))
     norm = np.linalg.norm(core_A, 2, axis=(1, 2))
     safe = np.where(norm > 0, norm, 1.0)
-    values, right = np.linalg.eig(inner @ seen)
+    values, values_V = np.linalg.eigvals(inner @ seen), np.linalg.eigvals(value @ output)
     trace_square = (values**2).sum(1).real / np.where(frobenius > 0, frobenius, 1.0) ** 2
-    found: list[_Leading] = []
-    found_V: list[_Leading] = []
-    values_V, right_V = np.linalg.eig(value @ output)
     value_norm = sizes_V[:, 0]
-    for h in range(len(query)):
-        found.append(_leading(values[h], right[h], R_output[h], inner[h] @ R_query[h].T, output[h], float(safe[h])))
-        found_V.append(
-            _leading(values_V[h], right_V[h], R_output[h], R_value[h].T, output[h], float(value_norm[h]) or 1.0)
-        )
+    found = [dominant_of_product(o, core @ q, epsilon=STORED) for o, core, q in zip(output, inner, query, strict=True)]
+    found_V = [dominant_of_product(o, v, epsilon=STORED, resolve=False) for o, v in zip(output, value, strict=True)]
     rate = np.full(len(query), np.nan)
     for h, lead in enumerate(found):
-        if lead.kind in ("points", "subspace") and lead.basis.shape[1]:
-            pull = np.linalg.norm(R_key[h] @ (query[h] @ lead.basis), 2)
-            rate[h] = lead.gap * norm[h] / (given.unit * pull) if pull > 0 else np.nan
+        if lead.kind in ("points", "subspace"):
+            pull = np.linalg.norm(R_key[h] @ (query[h] @ lead.ends), 2)
+            rate[h] = lead.gap / (given.unit * pull) if pull > 0 else np.nan
     return HeadSpectra(
         beta=sizes_B[:, 0],
         logit_rank=effective_rank(sizes_B),
@@ -111,7 +103,7 @@ def spectra(given: Factors) -> HeadSpectra:
         eigenvalues=_sorted(values) / safe[:, None],
         value_eigenvalues=_sorted(values_V) / given.unit,
         kind=tuple(lead.kind for lead in found),
-        gap=np.array([lead.gap for lead in found]),
+        gap=np.array([lead.gap for lead in found]) / safe,
         resolution=np.array([lead.resolution for lead in found]),
         symmetric_share=(1 + trace_square) / 2,
         asymmetry=np.sqrt(np.maximum(1 - trace_square, 0) / 2),
@@ -120,8 +112,8 @@ def spectra(given: Factors) -> HeadSpectra:
         ),
         rate=rate,
         value_kind=tuple(lead.kind for lead in found_V),
-        leading=tuple(lead.basis for lead in found),
-        terminal=tuple(lead.basis for lead in found_V),
+        leading=tuple(lead.ends for lead in found),
+        terminal=tuple(lead.ends for lead in found_V),
     )
 
 
@@ -139,56 +131,6 @@ def triangle(matrix: Float[np.ndarray, "h d k"]) -> Float[np.ndarray, "h k k"]:
     doubtful = ~(diagonal.min(1) > WELL_CONDITIONED * diagonal.max(1))
     found[doubtful] = np.linalg.qr(matrix[doubtful], mode="r")
     return np.asarray(found)
-
-
-@dataclass(frozen=True, eq=False)
-class _Leading:
-    kind: str
-    gap: float
-    resolution: float
-    basis: np.ndarray
-
-
-def _leading(
-    values: np.ndarray, right: np.ndarray, R_output: np.ndarray, rest: np.ndarray, output: np.ndarray, norm: float
-) -> _Leading:
-    """What leads in o·(rest), whose nonzero spectrum is that of the k×k product; lengths in units of its norm."""
-    values = values / norm
-    d, k = output.shape
-    # Rounding η moves an eigenvalue by η times its condition number, but no pair by more than about √η.
-    moved = _conditions(values, right, R_output, rest, norm) * STORED * SLACK
-    error = np.minimum(moved, np.sqrt(STORED * SLACK))
-    top = int(values.real.argmax())
-    if values.real[top] <= error[top] and d > k:
-        # Nothing is ahead of the kernel.
-        return _Leading("kernel", np.nan, np.nan, np.zeros((d, 0)))
-    inside = values.real >= values.real[top] - error - error[top]
-    below = np.concatenate([values.real[~inside], [0.0] if d > k else []])
-    following = float(below.max()) if len(below) else -np.inf
-    gap = float(values.real[inside].min() - following)
-    doubt = float(error[inside].max()) / SLACK
-    basis = np.linalg.qr(output @ np.concatenate([right[:, inside].real, right[:, inside].imag], 1))[0]
-    count = int(inside.sum())
-    turning = np.abs(values.imag[inside]) > error[inside]
-    if count > 1 and moved[inside].max() >= DEFECTIVE:
-        kind = "defective"
-    elif turning.any():
-        kind = "rotation" if turning.all() and count == 2 else "mixed"
-    else:
-        kind = "points" if count == 1 else "subspace"
-    return _Leading(kind, gap, gap / doubt if doubt > 0 else np.inf, basis[:, :count])
-
-
-def _conditions(
-    values: np.ndarray, right: np.ndarray, R_output: np.ndarray, rest: np.ndarray, norm: float
-) -> np.ndarray:
-    """Condition number of each nonzero eigenvalue: |left||right| over their product."""
-    try:
-        left = np.linalg.inv(right)
-    except np.linalg.LinAlgError:
-        return np.full(len(values), np.inf)
-    lengths = np.linalg.norm(left @ rest, axis=1) * np.linalg.norm(R_output @ right, axis=0)
-    return np.asarray(lengths / np.maximum(np.abs(values) * norm, 1e-300))
 
 
 def effective_rank(sizes: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:

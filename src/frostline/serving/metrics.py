@@ -107,7 +107,8 @@ class _Reader(Collector):
         if service.heads is not None:
             family = GaugeMetricFamily(
                 "frostline_head_energy_ratio",
-                "Share of the tokens' energy in the dominant eigenspace of a head's VBᵀ, mean of the last texts.",
+                "Share of the tokens' energy in the dominant eigenspace of a head's VBᵀ, mean of the last texts; no "
+                "sample for a head that draws tokens nowhere.",
                 labels=["layer", "head"],
             )
             for (layer, head), value in service.heads().items():

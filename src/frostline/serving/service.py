@@ -69,12 +69,13 @@ class Service:
         self.draining = False
         self.refused = 0
         """Connections beyond the limit."""
-        self.heads = Heads(self.scorer) if per_head else None
         self._picture: tuple[float, str] = (-1.0, "")
         self._drawing = threading.Lock()
         try:
             # The first pass of all is slow: it is not a client's.
             self.scorer.score(self.scorer.tokenized(["the first pass of all is slow"] * 2))
+            # From here on, so that this pass is in no mean.
+            self.heads = Heads(self.scorer) if per_head else None
             self.stream.resume(self.events.state())
             self.batcher = Batcher(self.scorer, self._taken, batch=batch, most=self.limits.waiting)
         except BaseException:

@@ -47,7 +47,10 @@ class Limit:
     gap         distance from there to the next real part (infinite when there is none)
     rate        gap/σ_max(B): a lower bound of the asymptotic contraction rate of a token per unit time
     tolerance   eigenvalues this close (absolute) to μ were counted as being at μ
-    resolution  how many times larger the gap is than what rounding could have made (below 10: do not trust the answer)
+    resolution  how many times larger than rounding (100ε‖A‖) the smallest change of A is that would make another kind
+                of it, by closing the gap or ending a rotation; below 10: do not trust the answer. The period is right
+                to a relative 1/resolution (and 1e-10). Eigenvalues that a kind calls equal are as equal as rounding
+                lets one see. Not vouched for: directions (``basis``), which a small gap leaves uncertain
     in_kernel   E lies in ker Bᵀ: the limit is reached as τ → ∞, at a finite time t (a Jordan block: never, t ~ log τ)
     plane       (2, d) basis of the plane of a rotation; ``period`` the time of one turn
     """
@@ -86,9 +89,11 @@ class Limit:
         if self.kind == "rotation" and self.period is not None:
             text += f" One turn takes t = {self.period:.6g}."
         if self.gap is not None and np.isfinite(self.gap):
-            text += f" The gap below the leading eigenvalue is {self.gap:.4g}, {_resolved(self.resolution)}."
+            text += f" The gap below the leading eigenvalue is {self.gap:.4g}."
         elif self.gap is not None and self.kind == "subspace":
             text += " Nothing lies below the leading eigenvalue: tokens stay where they are."
+        if self.resolution is not None:
+            text += f" {_resolved(self.resolution)}"
         if self.in_kernel and self.kind == "defective":
             text += " The limit lies in ker Bᵀ; in time t it is approached for ever, t growing like log τ."
         elif self.in_kernel:
@@ -208,7 +213,7 @@ def _precision(head: Attention) -> float:
 
 
 def _period(found: Dominant, B: Float[np.ndarray, "d d"]) -> tuple[float, float]:
-    """T = ∮|Bᵀx|dτ over one turn, and how many times larger than rounding's its relative error may be."""
+    """T = ∮|Bᵀx|dτ over one turn, and the inverse of the relative error that rounding may have left in it."""
     turn = found.block - np.trace(found.block) / 2 * np.eye(2)
     omega = float(np.abs(found.eigenvalues.imag).max())
     # e^{τ·turn} = cos(ωτ) I + sin(ωτ)/ω · turn, because turn² = −ω² I: an ellipse, run through once while ωτ = 0 … 2π.
@@ -255,10 +260,12 @@ def _like(head: Attention, values: np.ndarray) -> Array:
     return head._kind.restore(torch.from_numpy(np.ascontiguousarray(values)))
 
 
-def _resolved(ratio: float | None) -> str:
-    if ratio is None or not ratio > 10:
-        return "close to what rounding could have made: do not trust it"
-    return f"resolved ({ratio:.1g} times what rounding could have made)"
+def _resolved(ratio: float) -> str:
+    if not ratio > 10:
+        return "It is not resolved: rounding could have made another kind of it, so do not trust it."
+    if np.isinf(ratio):
+        return "It is resolved: it is what it is, to rounding."
+    return f"It is resolved: only a change of A {ratio:.1g} times larger than rounding would make another kind of it."
 
 
 def _short(value: complex | float | None) -> str:

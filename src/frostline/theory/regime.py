@@ -256,7 +256,7 @@ def _limit(found: Limit, x: np.ndarray | None) -> Check:
     if found.kind not in ("points", "subspace"):
         return Check("limit", "no", None, None, f"The limit is of kind {found.kind}, which the theorem excludes.")
     if found.resolution is not None and not found.resolution > 10:
-        return Check("limit", "no", found.resolution, 10.0, "The gap is no larger than what rounding could have made.")
+        return Check("limit", "no", found.resolution, 10.0, "The limit is not resolved: rounding could have made it.")
     if x is None:
         return Check("limit", "unknown", None, None, "Whether every token has a limit depends on the tokens.")
     lost = len(found.undefined(x))

@@ -4,14 +4,15 @@ Everything is asked of the sorted Schur form: the group's block first, then the 
 """
 
 from math import comb
+from typing import Any
 
 import numpy as np
 from jaxtyping import Complex, Float
 from scipy import linalg
 
-# Heights (imaginary parts) at which the line between the group and the rest is looked at, beside the eigenvalues that
-# are nearest to crossing it.
-HEIGHTS = 6
+# Heights (imaginary parts) at which the line between the group and the rest is looked at: those of the eigenvalues
+# that small changes move most of the way to it.
+HEIGHTS = 4
 # Coefficients of the characteristic polynomial of a group that are looked at; more say nothing new.
 COEFFICIENTS = 8
 # A nilpotent part is rounding up to this many times what rounding is taken to be.
@@ -54,7 +55,7 @@ def crossing(
     """The smallest change of A (in norm) that moves an eigenvalue onto the line Re z = ``line``.
 
     That is min over ω of σ_min(A − line − iω): exact, for Jordan blocks too, where condition numbers are infinite. They
-    say at which ω to look: near the eigenvalues that small changes move most of the way.
+    say at which ω to look.
     """
     reach = conditions / np.maximum(np.abs(line - values.real), np.finfo(float).tiny)
     heights = np.unique(np.abs(values.imag[np.argsort(-reach)]), return_index=True)
@@ -105,17 +106,23 @@ def _clusters(
     """The parts of the block with about the same imaginary part: that, the part, and what may be rounding in it."""
     heights = np.sort(group.imag)
     found = []
-    for part in np.split(heights, np.flatnonzero(np.diff(heights) > tolerance) + 1):
+    for part in np.split(heights, np.flatnonzero(np.diff(heights) > 2 * tolerance) + 1):
         if part.max() < -tolerance:
             continue  # the mirror image of another
-        low, high = part[0] - tolerance / 2, part[-1] + tolerance / 2
-        T, _, q = linalg.schur(block, output="complex", sort=lambda z, a=low, b=high: a <= z.imag <= b)
+        T, _, q = linalg.schur(
+            block, output="complex", sort=_between(part[0] - tolerance / 2, part[-1] + tolerance / 2)
+        )
         room = rounding
         if q < len(T):
             X = linalg.solve_sylvester(T[:q, :q], -T[q:, q:], -T[:q, q:])
             room *= float(np.hypot(1.0, np.linalg.norm(X, 2)))
         found.append((float(part.mean()), T[:q, :q], room))
     return found
+
+
+def _between(low: float, high: float) -> Any:
+    """Of complex numbers, those with such an imaginary part; scipy's types know only sorting of real forms."""
+    return lambda z: low <= z.imag <= high
 
 
 def sensitivity(schur: Float[np.ndarray, "n n"], m: int) -> float:

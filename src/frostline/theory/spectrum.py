@@ -82,12 +82,17 @@ def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | 
     return _rescaled(found, scale)
 
 
-def dominant_of_product(left: Float[np.ndarray, "d k"], right: Float[np.ndarray, "k d"], *, epsilon: float) -> Dominant:
-    """The dominant group of left @ right, from k×k matrices; d×d ones only where k ≥ d."""
+def dominant_of_product(
+    left: Float[np.ndarray, "d k"], right: Float[np.ndarray, "k d"], *, epsilon: float, resolve: bool = True
+) -> Dominant:
+    """The dominant group of left @ right, from k×k matrices; d×d ones only where k ≥ d.
+
+    Without ``resolve`` the resolution, which takes half of the time, may be larger than it is.
+    """
     if left.shape[1] >= len(left):
         return dominant(left @ right, epsilon=epsilon)
     scales = scale_of(left), scale_of(right)
-    return _rescaled(_of_product(left / scales[0], right / scales[1], epsilon), scales[0] * scales[1])
+    return _rescaled(_of_product(left / scales[0], right / scales[1], epsilon, resolve), scales[0] * scales[1])
 
 
 def leading(A: Float[np.ndarray, "d d"], count: int, *, epsilon: float) -> Float[np.ndarray, "d count"]:
@@ -137,7 +142,9 @@ def _dominant(A: Float[np.ndarray, "d d"], epsilon: float, tolerance: float | No
     return _best(judged)
 
 
-def _of_product(left: Float[np.ndarray, "d k"], right: Float[np.ndarray, "k d"], epsilon: float) -> Dominant:
+def _of_product(
+    left: Float[np.ndarray, "d k"], right: Float[np.ndarray, "k d"], epsilon: float, resolve: bool
+) -> Dominant:
     """In orthonormal frames of the range of left, and of what right sees beyond it, A is [[M, W], [0, 0]]."""
     d, k = left.shape
     frame, R = np.linalg.qr(left)
@@ -157,7 +164,8 @@ def _of_product(left: Float[np.ndarray, "d k"], right: Float[np.ndarray, "k d"],
         schur = np.zeros((2 * k, 2 * k))
         schur[:k, :k], schur[:k, k:] = turned, basis.T @ W
         whole = np.concatenate([frame @ basis, beyond], 1)
-        return _judged(schur, whole, m, values, conditions, inside, used, BACKWARD_ERROR * epsilon * size, None)
+        eta = BACKWARD_ERROR * epsilon * size
+        return _judged(schur, whole, m, values, conditions, inside, used, eta, None, resolve)
 
     return _best(judged)
 
@@ -201,6 +209,7 @@ def _judged(
     used: float,
     eta: float,
     tolerance: float | None,
+    resolve: bool = True,
 ) -> Dominant:
     """The answer for a sorted Schur form; ``eta`` is how far (absolute) rounding may have moved A."""
     block = schur[:m, :m]
@@ -220,7 +229,9 @@ def _judged(
     if kind == "defective":
         left, sizes, _ = np.linalg.svd(powers[-1])
         ends = ends @ left[:, sizes > floor]
-    resolution = crossing(schur, (mu + next_real) / 2, values, conditions) / eta if m < len(schur) else np.inf
+    resolution = np.inf
+    if resolve and m < len(schur) and eta > 0:
+        resolution = crossing(schur, (mu + next_real) / 2, values, conditions) / eta
     if kind == "rotation":
         resolution = min(resolution, turning(block) / rounding)
     # Who gives a tolerance says that these are equal.
