@@ -104,7 +104,7 @@ def test_diff_over_training(call, models, tmp_path):
     answer = json.loads(call("diff", models / "base", tmp_path / "training", "--json").stdout)
     assert sorted({row["step"] for row in answer["steps"]}) == [1, 20]
     assert (tmp_path / "diff" / "figures" / "steps.svg").exists()
-    assert answer["not_compared"] == []
+    assert answer["other_models"] == []
     # Ticks of maps are layers and heads: whole numbers.
     ticks = re.findall(r"<!-- (\S+) -->", (tmp_path / "diff" / "figures" / "heads.svg").read_text())
     assert "2" in ticks and not {"−0.5", "0.5", "1.5"} & set(ticks)
@@ -116,6 +116,11 @@ def test_models_that_were_not_compared_are_named(call, models, tmp_path):
     done = call("diff", models / "base", tmp_path / "training", "--quiet")
     words = "whose names end in no number: best_model, checkpoint-last."
     assert done.exit_code == 0 and words in " ".join(done.stdout.split())
+    answer = json.loads(call("diff", models / "base", tmp_path / "training", "--json").stdout)
+    assert "best_model" in answer["other_models"][0]
+    # What the comparison itself left out stands beside it.
+    written = json.loads((tmp_path / "diff" / "diff.json").read_text())
+    assert answer["not_compared"] == written["not_compared"]
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])

@@ -46,14 +46,14 @@ def diff(
         steps = series(base, folder, texts=texts, report=report) if many else None
         found = steps.last if steps is not None else run(base, tuned, texts=texts, report=report)
         page = save_comparison(found, out, steps=steps)
-    others = not_compared(Path(base))
+    others = other_models(Path(base))
     if steps is None:
-        others += not_compared(folder)
+        others += other_models(folder)
     elif steps.others:
         others.append(f"models in {tuned} whose names end in no number: {', '.join(steps.others)}")
     if json:
         extra = {} if steps is None else {"steps": steps.layers.to_pylist()}
-        options.print_json(found.facts() | extra | {"not_compared": others, "page": str(page)})
+        options.print_json(found.facts() | extra | {"other_models": others, "page": str(page)})
     else:
         options.say(("Last checkpoint: " if many else "") + found.sentence, hang=0)
         for row in found.layers.to_pylist():
@@ -80,7 +80,7 @@ def diff(
         raise typer.Exit(1)
 
 
-def not_compared(folder: Path) -> list[str]:
+def other_models(folder: Path) -> list[str]:
     """The other models in a folder, or of the same training beside it."""
     from frostline.encoders.folders import described
 
