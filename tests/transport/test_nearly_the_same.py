@@ -72,11 +72,11 @@ def test_bounds_contain_the_exact_value_where_nearest_points_are_shared(rng, p, 
 def test_far_clouds_are_not_asked_for_nearest_points(rng):
     """It would take longer than everything else in high dimensions."""
     x, y = fl.sample.uniform(2000, 32, seed=rng), fl.sample.uniform(2000, 32, seed=rng)
-    assert not nearest.nearly_coincide(Problem.of(x, y, 2.0, None, None, "euclidean"), rng)
+    assert not nearest.nearly_coincide(Problem.of(x, y, 2.0, None, None, "euclidean"))
     # Nor where only one of the two is near all of the other.
     few = Problem.of(x, np.concatenate([x, y]), 2.0, None, None, "euclidean")
-    assert not nearest.nearly_coincide(few, rng)
-    assert nearest.nearly_coincide(Problem.of(x, x + 1e-3, 2.0, None, None, "euclidean"), rng)
+    assert not nearest.nearly_coincide(few)
+    assert nearest.nearly_coincide(Problem.of(x, x + 1e-3, 2.0, None, None, "euclidean"))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""W_p of small problems to 50 digits: masses are integers, costs are mpmath's, a transport simplex pivots to the end."""
+"""W_p of small problems to 50 digits: integer masses, costs from mpmath, a transport simplex that pivots to the end."""
 
 from fractions import Fraction
 

@@ -21,8 +21,9 @@ def balanced(
     b: np.ndarray,
     known: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[Coupling, float]:
-    """The plan with the masses a (n,) and b (m,), and how much mass it cannot place; ``known`` says how well each mass is
-    known. Any precision is kept.
+    """The plan with the masses a (n,) and b (m,), and how much mass it cannot place.
+
+    ``known`` says how well each mass is known. Extended precision is kept.
     """
     n = len(a)
     slack = np.concatenate([SLIVER * a, SLIVER * b] if known is None else known).astype(float)

@@ -66,7 +66,7 @@ class _Search:
         trees = _tree(self.problem.x), _tree(self.problem.y)
         # The first summary of a small problem is the problem itself, and leaves nothing to be gained.
         large = max(len(self.problem.x), len(self.problem.y)) > CELLS[0]
-        if large and nearly_coincide(self.problem, self.rng):
+        if large and nearly_coincide(self.problem):
             lower, found = nearest(self.problem, *trees)
             self.lower = max(self.lower, lower)
             self._above(found)
@@ -136,7 +136,7 @@ class _Search:
             _cells(tree, masses, level) for tree, masses in zip(trees, (self.problem.a, self.problem.b), strict=True)
         )
         small = Problem(x, y, a, b, self.problem.p, self.problem.metric, np.arange(len(x)), np.arange(len(y)))
-        found = transported(small.costs(), a / a.sum(), b / b.sum(), small.p)
+        found = transported(small.costs(), a / a.sum(), b / b.sum(), small.p, prove=False)
         whole = None
         if len(x) == len(self.problem.x) and len(y) == len(self.problem.y):
             rows, columns, mass = found.coupling

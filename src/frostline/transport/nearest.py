@@ -22,8 +22,9 @@ MOST = 0.9
 """Clouds nearly coincide where this share of both is close."""
 
 
-def nearly_coincide(problem: Problem, rng: np.random.Generator) -> bool:
+def nearly_coincide(problem: Problem) -> bool:
     """Whether nearest points say something, asked of some of them: elsewhere all of them would take too long."""
+    rng = np.random.default_rng(0)
     return _close(problem.x, problem.y, rng) and _close(problem.y, problem.x, rng)
 
 
