@@ -65,8 +65,8 @@ ROWS: dict[str, Row] = {
     "(7)": Row(
         ("[True-3-1]", "[False-8-2]", "[False-32-3]"),
         {
-            "projector = projector - basis[:, :m] @ X": "projector = projector + basis[:, :m] @ X",
-            "@ found.basis.T @ found.projector for power": "@ found.basis.T for power",
+            "dual=basis[:, :m].T - X @ basis[:, m:].T": "dual=basis[:, :m].T + X @ basis[:, m:].T",
+            "found.basis @ power @ found.dual for power": "found.basis @ power @ found.basis.T for power",
             "found[new] = _directions(image[new], matrix)": "found[new] = image[new]",
             "image @ left[:, :1] > 0, left[:, 0], -left[:, 0]": "image @ left[:, :1] > 0, left[:, 0], left[:, 0]",
         },
@@ -74,15 +74,15 @@ ROWS: dict[str, Row] = {
     "(8′)": Row(
         ("[0]", "[1]", "[2]", "[3]"),
         {
-            "projector = projector - basis[:, :m] @ X": "projector = projector + basis[:, :m] @ X",
-            "@ found.basis.T @ found.projector for power": "@ found.basis.T for power",
+            "dual=basis[:, :m].T - X @ basis[:, m:].T": "dual=basis[:, :m].T + X @ basis[:, m:].T",
+            "found.basis @ power @ found.dual for power": "found.basis @ power @ found.basis.T for power",
         },
     ),
     "(8)": Row(
         ("[0]", "[1]", "[2]", "[3]"),
         {
             "token_in_clock=found.gap,": "token_in_clock=found.gap / 2,",
-            "gap = found.mu - found.next_real": "gap = found.mu + found.next_real",
+            "return self.mu - self.next_real": "return self.mu + self.next_real",
         },
     ),
     "(9)": Row(
@@ -157,14 +157,14 @@ ROWS: dict[str, Row] = {
     "period of a rotation, section 4": Row(
         ("[2]", "[3]"),
         {
-            "return float(speed.mean() * 2 * np.pi / omega)": "return float(2 * np.pi / omega)",
-            "np.outer(np.sin(angles) / omega, turn @ start)": "np.outer(np.sin(angles), turn @ start)",
+            "return 2 * half / omega, certain": "return half / omega, certain",
+            "turn[:, 0] / omega])": "turn[:, 0]])",
         },
     ),
     "which eigenvalues are at μ, section 4": Row(
         ("[1e-12-True]", "[1e-15-False]"),
         {
-            "sensitivity = eta / np.maximum(overlap": "sensitivity = np.sqrt(eta) / np.maximum(overlap",
+            "np.minimum(eta * conditions, eta ** (1 / k))": "np.minimum(np.sqrt(eta) * conditions, eta ** (1 / k))",
             "BACKWARD_ERROR = 100.0": "BACKWARD_ERROR = 0.1",
         },
     ),
