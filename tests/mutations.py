@@ -164,7 +164,7 @@ ROWS: dict[str, Row] = {
     "which eigenvalues are at μ, section 4": Row(
         ("[1e-12-True]", "[1e-15-False]"),
         {
-            "np.minimum(eta * conditions, eta ** (1 / k))": "np.minimum(np.sqrt(eta) * conditions, eta ** (1 / k))",
+            "eta = BACKWARD_ERROR * epsilon\n    # A": "eta = np.sqrt(BACKWARD_ERROR * epsilon)\n    # A",
             "BACKWARD_ERROR = 100.0": "BACKWARD_ERROR = 0.1",
         },
     ),
