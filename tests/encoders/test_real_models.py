@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import frostline as fl
+from frostline.auditing.rounding import compare
 from frostline.encoders.proof import ALLOWED
+from tests.auditing.formats import ASKED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 CHEMISTRY = "models/transformers/"
@@ -54,6 +56,22 @@ def test_a_real_fine_tune(tuned, low, high):
 def _bare(file):
     tensors = torch.load(file, map_location="cpu", weights_only=True)
     return {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
+
+
+def test_no_part_of_a_real_update_hides_in_a_format():
+    """Of rxnfp's base and its fine-tuned model: every matrix of every layer, in every format that is asked for."""
+    folder = real("rxnfp", CHEMISTRY + "bert_pretrained")
+    base, tuned = (_bare(place / "pytorch_model.bin") for place in (folder, folder.parent / "bert_ft"))
+    names = [name for name in base if name.startswith("encoder.layer") and base[name].ndim == 2]
+    assert len(names) == 72
+    for stored in ASKED:
+        for name in names:
+            weight = base[name]
+            assert compare(weight, stored(weight)[0]).verdict == "rounding"
+            for share in (0.01, 0.03, 0.1, 0.5, 1.0):
+                rounded, half = stored(weight + share * (tuned[name] - weight))
+                beyond = float(((rounded.double() - weight.double()).abs() > half).double().mean())
+                assert compare(weight, rounded).verdict == "changed" or beyond <= 0.01, (stored, name, share, beyond)
 
 
 def test_minilm_is_what_it_was():

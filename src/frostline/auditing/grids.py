@@ -22,6 +22,8 @@ OFF_GRID = 1e-3
 """How far from a multiple of the step a value of the grid may lie, in steps: what float32 arithmetic leaves."""
 ARITHMETIC = 2.0**-22
 """Relative error of a step times a number, computed in float32."""
+SAME = 1e-6
+"""Two scales closer than this, relatively, are one: they are found from values in float32."""
 TELLING = 12
 """Values other than zero from which on a group shows its own step; fewer may all be even multiples of it."""
 PROBED, SAMPLE = 8, 2**14
@@ -43,6 +45,7 @@ class Grid:
     below, above  half the step on either side of each value; 0 in a group of zeros
     end           whether the value is the outermost level of its group on its side
     zero          whether it is the level zero
+    scale         error of the group's scale over itself: that of float16 where it is a number of that format
     """
 
     name: str
@@ -51,6 +54,7 @@ class Grid:
     above: Tensor
     end: Tensor
     zero: Tensor
+    scale: Tensor
 
 
 def groups(shape: torch.Size) -> "Iterator[tuple[str, str]]":
@@ -94,7 +98,13 @@ def _on_multiples(name: str, values: Tensor, start: Tensor, step: Tensor) -> Gri
     places = ((values - start) / step.clamp_min(1e-300)).round()
     half = (step / 2).expand_as(values)
     ends = (places == places.amax(1, keepdim=True)) | (places == places.amin(1, keepdim=True))
-    return Grid(name, values, half, half, ends, (values / step.clamp_min(1e-300)).abs() < 0.5)
+    return Grid(name, values, half, half, ends, (values / step.clamp_min(1e-300)).abs() < 0.5, _kept(step))
+
+
+def _kept(scale: Tensor) -> Tensor:
+    """Relative error that a scale has from being kept in float16, as many quantisers do."""
+    short = (scale.half().double() - scale).abs() <= SAME * scale
+    return torch.where(short, torch.finfo(torch.float16).eps / 2, 0.0)
 
 
 def _steps(values: Tensor, error: Tensor) -> Tensor | None:
@@ -116,11 +126,12 @@ def _counts(size: Tensor, error: Tensor) -> Tensor | None:
     for start in range(0, len(size), rows := max(1, AT_ONCE // size.shape[1])):
         here = slice(start, start + rows)
         looked, doubt = _looked_at(size[here], error[here])
-        # The smallest value is few steps long: this leaves few counts to try.
+        # The smallest value is few steps long: this leaves few counts to try, where values are sharp.
         least = looked.clone()
         least[least <= 0] = torch.inf
         tried = (torch.arange(1, LIKELY + 1) / least.amin(1, keepdim=True)).round()
-        counts = _first_fit(looked, doubt, tried)
+        sharp = bool((doubt * LEVELS <= OFF_GRID).all())
+        counts = _first_fit(looked, doubt, tried) if sharp else torch.zeros(len(looked), dtype=torch.long)
         rest = ((counts == 0) & (looked.amax(1) > 0)).nonzero()[:, 0]
         every = torch.arange(1, LEVELS + 1, dtype=torch.float32).expand(1, -1)
         for at in range(0, len(rest), most := max(1, AT_ONCE // (LOOKED_AT * LEVELS))):
@@ -186,7 +197,7 @@ def code_book(name: str, values: Tensor, noise: float) -> Grid | None:
     peak = values.abs().amax(1, keepdim=True)
     relative = values / peak.clamp_min(1e-300)
     blur = 4 * noise + 1e-6
-    few = relative[evenly_spread(len(values), PROBED), :SAMPLE]
+    few = relative[:: max(1, relative.numel() // SAMPLE), :SAMPLE]
     # Most tensors have no code book: a few groups show it.
     levels = None if _clusters(few, blur) is None else _clusters(relative, blur)
     if levels is None or not FEWEST_STEPS <= len(levels) <= values.numel() // CODES_PER_LEVEL:
@@ -196,7 +207,7 @@ def code_book(name: str, values: Tensor, noise: float) -> Grid | None:
     # Beyond the last level a step is as wide as the one before it.
     below, above = torch.cat([gaps[:1], gaps]), torch.cat([gaps, gaps[-1:]])
     ends = (place == place.amax(1, keepdim=True)) | (place == place.amin(1, keepdim=True))
-    return Grid(name, values, below[place] * peak, above[place] * peak, ends, levels[place].abs() < 1e-6)
+    return Grid(name, values, below[place] * peak, above[place] * peak, ends, levels[place].abs() < 1e-6, _kept(peak))
 
 
 def _clusters(values: Tensor, blur: float) -> Tensor | None:

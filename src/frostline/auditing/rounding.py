@@ -22,8 +22,6 @@ CUT_OFF = 0.01
 values have no such allowance, since rounding to the nearest never leaves half a step."""
 EDGE = 1e-3
 """Slack in steps at half a step: what float32 arithmetic in a quantiser decides otherwise than float64 here."""
-SCALE = 2.0**-11
-"""Relative error of a step that is kept in float16."""
 MEAN, SPREAD = 0.20, 0.72
 """Rounding is off by a quarter of a step in the mean, 0.144 in standard deviation: less than 0.20 − 5·0.144/√n (n
 values) is something small added to values of a grid."""
@@ -164,7 +162,7 @@ def _grids(matrix: Tensor) -> Iterator[tuple[Grid, str]]:
 def _as_grid(fine: Tensor, grid: Grid, noise: float) -> Explanation:
     off, size = fine - grid.values, grid.values.abs()
     half = torch.where(off > 0, grid.above, grid.below)
-    far = off.abs() > half * (1 + 2 * EDGE) + size * (noise + SCALE)
+    far = off.abs() > half * (1 + 2 * EDGE) + size * (noise + grid.scale)
     cut = far & grid.end & (off * grid.values > 0)
     # What rounds to zero may be small for reasons of its own.
     counted = ~grid.zero & ~cut & (half > 0)
