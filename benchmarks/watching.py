@@ -178,7 +178,7 @@ def in_bench(size: tuple[int, int]) -> dict[str, Any] | None:
 def kept(path: Path, made: dict[Path, Any] = {}) -> Any:  # noqa: B006 (made once for all sizes)
     """A baseline of the model."""
     if path not in made:
-        made[path] = fl.baseline(path, texts=texts(600))
+        made[path] = fl.baseline(path, texts(600))
     return made[path]
 
 

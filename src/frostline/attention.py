@@ -16,6 +16,7 @@ from torch import Tensor
 
 from frostline.arrays import Array, as_float64, as_matrix, as_positive, as_tensor
 from frostline.errors import BadArray, BadParameter
+from frostline.printable import one_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,9 @@ class Factored:
 
     left: Array
     right: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{tuple(np.shape(self.left))} times {tuple(np.shape(self.right))}")
 
 
 class Matrices(NamedTuple):

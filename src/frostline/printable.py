@@ -2,6 +2,9 @@
 
 from unicodedata import category
 
+LINE = 200
+"""Characters of the ``repr`` of a result, at most."""
+
 
 def printable(text: str) -> str:
     """The same text on one line, with every character that is not shown as itself written as an escape.
@@ -18,6 +21,14 @@ def printable_json(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return "".join(one if _is_shown(one) or one == "\n" else _json_escape(one) for one in text)
+
+
+def one_line(result: object, said: str) -> str:
+    """The ``repr`` of a result: its class, and the beginning of what it says."""
+    name = type(result).__name__
+    words = printable("; ".join(line.strip() for line in said.splitlines()))
+    room = LINE - len(f"{name}()")
+    return f"{name}({words if len(words) <= room else words[: room - 1] + '…'})"
 
 
 def _is_shown(one: str) -> bool:

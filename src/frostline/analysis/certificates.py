@@ -16,6 +16,7 @@ from frostline.arrays import as_float64, as_order
 from frostline.attention import is_plain
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun
+from frostline.printable import one_line
 from frostline.sphere import unit_rows
 from frostline.theory.expansion import PAD, Derivative
 from frostline.theory.flow import zero_temperature
@@ -79,7 +80,7 @@ class Certificate:
         )
 
     def __repr__(self) -> str:
-        return f"Certificate({self.describe()})"
+        return one_line(self, self.describe())
 
 
 def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Certificate:

@@ -11,6 +11,7 @@ from frostline.arrays import as_float64, as_number, as_positive
 from frostline.attention import Attention, Layer, is_plain
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.errors import BadParameter, BadRun
+from frostline.printable import one_line
 from frostline.sphere import unit_rows
 from frostline.theory.regime import Regime
 from frostline.theory.terminal import Terminal, terminal, validity
@@ -83,7 +84,7 @@ class Clusters:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"Clusters({self.describe()})"
+        return one_line(self, self.describe())
 
 
 def clusters(run: Trajectory, *, at: float | None = None) -> Clusters:

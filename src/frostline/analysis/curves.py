@@ -13,6 +13,7 @@ from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory
 from frostline.dynamics.walking import Progress
 from frostline.errors import BadArray, BadParameter, BadRun, NoLimit
+from frostline.printable import one_line
 from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.limits import Limit
 from frostline.theory.limits import limit as limit_of
@@ -44,6 +45,9 @@ class Curve:
     off_cluster: Float[np.ndarray, "k"]
     off_mass: Float[np.ndarray, "k"]
     imbalance: Float[np.ndarray, "k"]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"W{self.p:g} at {len(self.times)} times, {self.method}")
 
 
 def step_curve(run: Trajectory, *, p: float = 2.0, verb: str = "step_curve") -> Curve:
@@ -205,9 +209,10 @@ class DistanceCurve:
 
     def __repr__(self) -> str:
         widest = float(((self.upper - self.lower) / np.where(self.upper > 0, self.upper, 1.0)).max())
-        return (
-            f"DistanceCurve(W{self.p:g} from {self.values[0]:.4g} to {self.values[-1]:.4g} at {len(self.times)} times, "
-            f"{'exact' if widest < 1e-9 else f'known to {100 * widest:.2g} %'}; {', '.join(sorted(set(self.methods)))})"
+        return one_line(
+            self,
+            f"W{self.p:g} from {self.values[0]:.4g} to {self.values[-1]:.4g} at {len(self.times)} times, "
+            f"{'exact' if widest < 1e-9 else f'known to {100 * widest:.2g} %'}; {', '.join(sorted(set(self.methods)))}",
         )
 
 

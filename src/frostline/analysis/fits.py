@@ -10,6 +10,7 @@ from scipy import optimize, stats
 
 from frostline.arrays import Array, as_number, as_tensor, as_times
 from frostline.errors import BadArray, BadParameter
+from frostline.printable import one_line
 from frostline.theory.bounds import Bound
 
 FEWEST_BETAS, WIDEST_RATIO, FEWEST_TIMES = 3, 10.0, 4
@@ -89,7 +90,7 @@ class Fit:
         return words
 
     def __repr__(self) -> str:
-        return f"Fit({self.describe()})"
+        return one_line(self, self.describe())
 
 
 def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.95) -> Fit:

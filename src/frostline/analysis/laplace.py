@@ -11,6 +11,7 @@ from frostline.attention import Attention
 from frostline.dynamics.mean_map.base import mean_map
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadParameter
+from frostline.printable import one_line
 from frostline.sphere import as_tokens, row_norms, unit_rows
 from frostline.theory.densities import Density
 from frostline.theory.regime import Regime
@@ -41,6 +42,10 @@ class Laplace:
     @property
     def first_error(self) -> Float[np.ndarray, "n"] | None:
         return None if self.first is None else np.linalg.norm(self.exact - self.first, axis=1)
+
+    def __repr__(self) -> str:
+        first = "" if self.first_error is None else f", first order at most {self.first_error.max():.3g}"
+        return one_line(self, f"{len(self.kappa)} queries, |m − y*| at most {self.zeroth_error.max():.3g}{first}")
 
 
 def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Array | None = None) -> Laplace:
@@ -107,7 +112,7 @@ class Growth:
         return f"|m − y*| is at most {self.largest[0]:.3g} at the start{later}; √(log(β+1)/β) = {self.worst_case:.3g}."
 
     def __repr__(self) -> str:
-        return f"Growth({self.describe()})"
+        return one_line(self, self.describe())
 
 
 def laplace_growth(run: Trajectory) -> Growth:

@@ -23,6 +23,7 @@ from frostline.analysis.curves import Curve, step_curve
 from frostline.arrays import Array, as_positive, as_tensor, as_times
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadRun
+from frostline.printable import one_line
 from frostline.theory.regime import Regime
 
 NAMES = ("concentration", "plateau", "terminal")
@@ -48,6 +49,9 @@ class Phase:
     end: float
     open: bool
     evidence: str
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}, t = {self.begin:.4g} to {self.end:.4g}; {self.evidence}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +104,7 @@ class Phases:
         } | {"meaning": self.describe()}
 
     def __repr__(self) -> str:
-        return f"Phases({self.describe()})"
+        return one_line(self, self.describe())
 
 
 def phases(run: Trajectory, *, p: float = 2.0) -> Phases:

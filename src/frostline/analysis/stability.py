@@ -9,6 +9,7 @@ from jaxtyping import Float
 from frostline.arrays import Array, as_float64, as_times
 from frostline.attention import Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter
+from frostline.printable import one_line
 from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.expansion import Derivative
 from frostline.theory.flow import zero_temperature
@@ -50,7 +51,7 @@ class Stability:
         return f"{end}{empty}. {proven}; {self.seen:.3g} was met; W grew at a rate of {self.observed:.3g}."
 
     def __repr__(self) -> str:
-        return f"Stability({self.describe()})"
+        return one_line(self, self.describe())
 
 
 def stability(

@@ -42,6 +42,7 @@ from frostline.encoders.loading import Encoder, load, need
 from frostline.encoders.proof import Proof, prove
 from frostline.errors import BadModel, BadText
 from frostline.files.plain_json import plain
+from frostline.printable import one_line
 
 PROOF_TEXTS, PROOF_TOKENS, PROOF_IMAGES = 6, 64, 2
 
@@ -75,6 +76,9 @@ class Audit:
     weights: Weights
     scenes: tuple[Scene, ...] = ()
     """Token clouds of the texts that were to be kept, with their words."""
+
+    def __repr__(self) -> str:
+        return one_line(self, self.sentence)
 
     def to_html(self, path: str | Path) -> Path:
         """Write the page."""

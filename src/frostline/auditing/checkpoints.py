@@ -16,6 +16,7 @@ from frostline.encoders.folders import models_in
 from frostline.encoders.folding import folded
 from frostline.encoders.loading import load, need
 from frostline.errors import BadModel, BadParameter
+from frostline.printable import one_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,9 @@ class Series:
     layers: pa.Table
     last: Comparison
     others: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.layers.num_rows} rows; the last one: {self.last.sentence}")
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:

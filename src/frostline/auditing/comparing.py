@@ -34,6 +34,7 @@ from frostline.encoders.loading import Encoder, load
 from frostline.encoders.proof import prove
 from frostline.errors import BadModel, BadText
 from frostline.files.plain_json import plain
+from frostline.printable import one_line
 
 IDLE = re.compile(
     "(?<!token_)dropout|dtype|version|architectures|label|decoder_start|initializer|init_std|cache|gradient|output_|return_"
@@ -70,6 +71,9 @@ class Comparison:
     parts: tuple[Part, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
     not_compared: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.base} and {self.tuned}: {self.sentence}")
 
     @property
     def changed(self) -> bool:

@@ -12,6 +12,7 @@ from frostline.auditing.clouds import Clouds
 from frostline.auditing.frost import FEWEST, FrostLine
 from frostline.auditing.perturbing import Perturbations
 from frostline.auditing.weights import Weights
+from frostline.printable import one_line
 
 LOST_RANK = 0.6
 """A value path with less than this share of the effective rank of random weights is a bottleneck."""
@@ -39,6 +40,9 @@ class Finding:
     evidence: str
     control: str
     advice: str
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.kind}, {self.where}: {self.evidence} ({self.control})")
 
 
 def from_weights(weights: Weights, clouds: Clouds | None = None) -> list[Finding]:

@@ -50,7 +50,7 @@ def baseline(
             if merge:
                 found = pool(model, merge, seed=seed, report=report)
             else:
-                found = learn(model, texts=texts, keep_texts=keep_texts, seed=seed, report=report)
+                found = learn(model, texts, keep_texts=keep_texts, seed=seed, report=report)
         found.save(out)
     about = found.about
     if json:

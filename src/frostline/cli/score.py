@@ -41,7 +41,7 @@ def score(
     texts = read_texts(text)
     base = load_baseline(baseline)
     with shares("scoring", shown=not quiet) as report:
-        found = base.score(model, texts=texts, level="light" if light else "full", report=report)
+        found = base.score(model, texts, level="light" if light else "full", report=report)
     levels, rang = alarm.after(0.0, found.p_values)
     strange = [number for number, p in enumerate(found.p_values) if p <= alpha]
     try:

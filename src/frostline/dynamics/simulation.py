@@ -17,6 +17,7 @@ from frostline.dynamics.steppers import Adaptive, FixedStepper, Stepper
 from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Progress, Resume, plan
 from frostline.errors import BadArray, BadParameter
 from frostline.notebooks import html_of
+from frostline.printable import one_line
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens
 from frostline.theory.regime import Regime, regime
@@ -71,9 +72,10 @@ class Trajectory:
         return f"{self.status}: {STATUSES[self.status]} (last saved time {reached:g} of {self.until:g})."
 
     def __repr__(self) -> str:
-        return (
-            f"Trajectory(tokens {tuple(self.tokens.shape)}, t = {', '.join(f'{t:g}' for t in self.times[:6])}"
-            f"{', …' if len(self.times) > 6 else ''}, {self.status}, {self.steps} {type(self.stepper).__name__} steps)"
+        return one_line(
+            self,
+            f"tokens {tuple(self.tokens.shape)}, t = {', '.join(f'{t:g}' for t in self.times[:6])}"
+            f"{', …' if len(self.times) > 6 else ''}, {self.status}, {self.steps} {type(self.stepper).__name__} steps",
         )
 
     def _repr_html_(self) -> str:

@@ -23,6 +23,7 @@ from frostline.monitoring.profiles import clouds_of
 from frostline.monitoring.reading import read
 from frostline.monitoring.tokenizers import texts_first, tokenizer_of
 from frostline.monitoring.words import Probes, changed_tokens, learn_probe
+from frostline.printable import one_line
 
 VERSION = 3
 LEVELS = ("full", "light")
@@ -51,6 +52,9 @@ class Baseline:
     judges: Mapping[str, Judge]
     about: Mapping[str, Any]
     texts: tuple[str, ...] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.about.get('texts')} texts, of {self.about.get('model')}")
 
     def save(self, path: str | Path) -> Path:
         """Write the ``.frost`` file, all at once."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.detector import PARTS, Detector, Features, Parts
 from frostline.monitoring.profiles import Profile, names, resultants
+from frostline.printable import one_line
 
 EXPLAINED = 0.05
 """Reasons are given for texts with p-values up to this."""
@@ -33,6 +34,9 @@ class Reason:
     says: str
     tokens: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
+
     def __str__(self) -> str:
         return f"{self.part} ({self.sigma:.1f} σ): {self.says}"
 
@@ -52,6 +56,11 @@ class Scores:
     observed: Float[np.ndarray, "n clouds"]
     expected: Float[np.ndarray, "n clouds"]
     reasons: tuple[tuple[Reason, ...], ...]
+
+    def __repr__(self) -> str:
+        strange = int((self.p_values <= EXPLAINED).sum())
+        least = f", least p = {self.p_values.min():.2g}" if len(self.p_values) else ""
+        return one_line(self, f"{len(self.scores)} texts, {strange} with p ≤ {EXPLAINED:g}{least}")
 
     def part(self, rows: slice) -> "Scores":
         """Some of the texts, one after another."""

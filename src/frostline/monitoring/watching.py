@@ -21,6 +21,7 @@ from frostline.monitoring.holding import Gathered, Hold
 from frostline.monitoring.judging import Judge, Judged, Scores
 from frostline.monitoring.profiles import profile as profile_of
 from frostline.monitoring.tapping import LOG, Taking, Tap
+from frostline.printable import one_line
 
 EVERY = 1000
 RECENT = 1000
@@ -34,6 +35,8 @@ class Seen(Scores):
     """One entry per text of a batch; ``alarm``: whether the stream's alarm rang in it."""
 
     alarm: bool = False
+
+    __repr__ = Scores.__repr__
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +150,10 @@ class Watch:
         count = len(group.p)
         named = None if words is None or ids is None else spell
         return Seen(**vars(group.judged.scores(range(count - group.rows, count), named)), alarm=rang)
+
+    def __repr__(self) -> str:
+        # What is held is not scored for this: whoever prints a watch asks for nothing.
+        return one_line(self, f"{self._texts} texts scored, {self._alarms} alarms; {self.baseline!r}")
 
     def close(self) -> None:
         """Take the hooks off the model; what was seen is still counted."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from frostline.errors import BadCluster, BadParameter, BadRun
+from frostline.printable import one_line
 from frostline.sweeping import plan as plans
 from frostline.sweeping.cluster import CONNECT_SECONDS, connected, quiet
 from frostline.sweeping.dataset import MARK, Dataset, arrays_of, command_of, read_table, statuses
@@ -51,6 +52,10 @@ class Sweep:
     stopped: str = ""
     """Why runs are left."""
     plan: Plan = field(kw_only=True, repr=False)
+
+    def __repr__(self) -> str:
+        said = f"{self.done} of {self.total} runs done, {self.failed} failed, {self.left} left, {self.fresh} just now"
+        return one_line(self, f"{said}; {self.out}")
 
     @property
     def table(self) -> pa.Table:

@@ -15,6 +15,7 @@ from scipy import special
 
 from frostline.arrays import Array, as_count, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter
+from frostline.printable import one_line
 from frostline.sample import as_weights, nodes
 from frostline.sphere import normalise, row_norms
 
@@ -40,6 +41,9 @@ class Mixture:
 
     parameters: Float[np.ndarray, "K d"]
     weights: Float[np.ndarray, "K"]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.weights)} components, d = {self.dimension}")
 
     @property
     def dimension(self) -> int:
@@ -108,6 +112,9 @@ class Smooth:
     dimension: int
     density: Values
     gradient: Gradients
+
+    def __repr__(self) -> str:
+        return one_line(self, f"a density given as a function, d = {self.dimension}")
 
     def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         slope = _values(self.gradient, y, y.shape) / _positive(self.density, y)[:, None]

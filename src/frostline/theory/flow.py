@@ -10,6 +10,7 @@ import torch
 from frostline.arrays import Array, Kind, as_float64, as_number, as_times
 from frostline.attention import Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter
+from frostline.printable import one_line
 from frostline.sphere import as_tokens
 from frostline.theory import clock
 from frostline.theory.manyheads import Field, integrate
@@ -33,9 +34,10 @@ class ZeroTemperaturePath:
 
     def __repr__(self) -> str:
         lost = int(np.isfinite(np.asarray(torch.as_tensor(self.ended).cpu())).sum())
-        return (
-            f"ZeroTemperaturePath(tokens {tuple(self.tokens.shape)}, t = {self.times[0]:g} … {self.times[-1]:g}, "
-            f"{self.method}, {lost} tokens ended in ker Bᵀ)"
+        return one_line(
+            self,
+            f"tokens {tuple(self.tokens.shape)}, t = {self.times[0]:g} … {self.times[-1]:g}, "
+            f"{self.method}, {lost} tokens ended in ker Bᵀ",
         )
 
     def _repr_html_(self) -> str:

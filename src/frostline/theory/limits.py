@@ -10,6 +10,7 @@ from scipy import integrate
 from frostline.arrays import Array, Kind, as_float64, as_number
 from frostline.attention import Attention, Heads, Layer, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter, NoLimit
+from frostline.printable import one_line
 from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.manyheads import Field
 from frostline.theory.manyheads import integrate as integrated
@@ -118,7 +119,7 @@ class Limit:
 
     def __repr__(self) -> str:
         numbers = "" if self.gap is None else f", leading={_short(self.leading)}, gap={self.gap:.6g}"
-        return f"Limit(kind={self.kind!r}, dimension={self.dimension}{numbers})"
+        return one_line(self, f"kind={self.kind!r}, dimension={self.dimension}{numbers}")
 
     def _repr_html_(self) -> str:
         return f"<p><b>Limit: {self.kind}</b>. {self.describe()}</p>"

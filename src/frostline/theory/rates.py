@@ -7,6 +7,7 @@ import numpy as np
 from frostline.arrays import as_order
 from frostline.attention import Attention, Heads, as_one_layer, is_plain
 from frostline.errors import BadParameter, NoLimit
+from frostline.printable import one_line
 from frostline.sphere import row_norms
 from frostline.theory.limits import Limit, limit
 
@@ -51,6 +52,15 @@ class Rates:
             words += f"{np.log(10) / self.token:.4g}"
         kind = "proven: A is normal" if self.status == "proven" else "asymptotic: transients may come first"
         return f"{words} ({kind}). At finite β it stops falling where the temperature leaves it."
+
+    def __repr__(self) -> str:
+        exact = "" if self.exact is None else f", exact={self.exact:.4g}"
+        return one_line(
+            self,
+            f"p={self.p:g}, token_in_clock={self.token_in_clock:.4g}, in_clock={self.in_clock:.4g}, "
+            f"token={self.token:.4g}, guaranteed={self.guaranteed:.4g}, at_most={self.at_most:.4g}{exact}, "
+            f"{self.status}",
+        )
 
 
 def rates(heads: Heads, *, p: float = 2.0) -> Rates:

@@ -11,6 +11,7 @@ from scipy.spatial import cKDTree
 from frostline.arrays import Array, as_float64, as_positive
 from frostline.attention import Attention, Heads, Layer, as_layers, is_plain
 from frostline.errors import BadArray, BadParameter
+from frostline.printable import one_line
 from frostline.sample import as_weights, uniform
 from frostline.sphere import as_tokens, row_norms, unit_rows
 from frostline.theory.densities import log_scaled_normaliser
@@ -40,6 +41,9 @@ class Check:
     value: float | None
     threshold: float | None
     sentence: str
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.verdict}; {self.sentence}")
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Regime:
         return {"verdict": self.verdict, "checks": rows}
 
     def __repr__(self) -> str:
-        return f"Regime({self.verdict}; {', '.join(f'{check.name}: {check.verdict}' for check in self.checks)})"
+        return one_line(self, f"{self.verdict}; {', '.join(f'{one.name}: {one.verdict}' for one in self.checks)}")
 
 
 def regime(

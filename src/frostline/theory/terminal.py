@@ -8,6 +8,7 @@ from jaxtyping import Float
 from frostline.arrays import Array, as_float64, as_number, as_tensor
 from frostline.attention import Attention, Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter, NoLimit
+from frostline.printable import one_line
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens, normalise, unit_rows
 from frostline.theory.limits import Limit, limit
@@ -47,7 +48,7 @@ class Terminal:
     case: str
 
     def __repr__(self) -> str:
-        return f"Terminal({self.case})"
+        return one_line(self, self.case)
 
 
 def terminal(

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from frostline.printable import one_line
+
 
 class Coupling(NamedTuple):
     """Mass ``mass[k]`` goes from x[rows[k]] to y[columns[k]]."""
@@ -13,6 +15,9 @@ class Coupling(NamedTuple):
     rows: Int[np.ndarray, "k"]
     columns: Int[np.ndarray, "k"]
     mass: Float[np.ndarray, "k"]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.mass)} pairs, mass {self.mass.sum():.6g}")
 
 
 KNOWN = 1e-9
@@ -50,4 +55,4 @@ class Distance:
         sure = (
             f"{self.value:.6g}" if self.width < KNOWN else f"{self.value:.6g}, in [{self.lower:.6g}, {self.upper:.6g}]"
         )
-        return f"Distance(W{self.p:g} = {sure}; {self.method}: {self.why})"
+        return one_line(self, f"W{self.p:g} = {sure}; {self.method}: {self.why}")

@@ -151,7 +151,7 @@ def _score(table: Table) -> Found:
     from frostline.monitoring.frost import load_baseline
 
     found = load_baseline(table["baseline"]).score(
-        table["model"], texts=read_texts(table["text"]), level="light" if table["light"] else "full"
+        table["model"], read_texts(table["text"]), level="light" if table["light"] else "full"
     )
     levels, rang = Alarm.once_in(table["false_alarm_every"]).after(0.0, found.p_values)
     strange = int((found.p_values <= table["alpha"]).sum())
