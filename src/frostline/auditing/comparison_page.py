@@ -35,8 +35,8 @@ MEANINGS = (
     "lead over the next eigenvalue of the base's A/‖A‖. spectrum_A, spectrum_V: root mean square distance of the "
     "eigenvalues. angle_A, angle_V: degrees between the leading spaces; angle_A_rounded, angle_V_rounded, "
     "kind_rounded: the same for the base and the base with every weight moved at random by up to half a step of the "
-    "format it is stored in (the coarser of the two models), the larger of two draws. A head's numbers take in the norm "
-    "in front of it, which may be that of the layer before or of the embeddings."
+    "format it is stored in (the coarser of the two models), the larger of two draws. A head's numbers take in the "
+    "norm in front of it, which may be that of the layer before or of the embeddings."
 )
 DRAWN = {
     "spectrum_A": "spectrum of A, moved by",
