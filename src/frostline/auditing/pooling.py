@@ -152,7 +152,8 @@ def _usual(path: Path) -> dict[str, Any]:
         found.setdefault("pooling_mode", "+".join(sorted(NEWER.get(mode, mode) for mode in modes)))
     if isinstance(found.get("prompts"), dict):
         found["prompts"] = {name: text for name, text in found["prompts"].items() if text}
-    return {key: value for key, value in found.items() if value != USUAL.get(key) and value not in (None, {})}
+    usual = USUAL if path.name != "config.json" else {**USUAL, "module_output_name": "sentence_embedding"}
+    return {key: value for key, value in found.items() if value != usual.get(key) and value not in (None, {})}
 
 
 def _weights(folder: Path) -> InMemory | OnDisk:

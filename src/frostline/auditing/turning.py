@@ -5,8 +5,9 @@ moved at random by up to half a step of the format it is stored in (that of the 
 """
 
 import dataclasses
+import functools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,31 +24,42 @@ from frostline.encoders.tensors import Renamed
 
 DRAWS = 2
 """Times that weights are moved within their rounding; the larger angle counts."""
+KEPT = 32
+"""Tensors whose steps are kept in memory: those of one layer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blurred(Renamed):
-    """The tensors of a model, each number moved at random by up to half a step of its format, or the other's."""
+    """The tensors of a model, each number moved at random by up to as much as ``half`` says of its tensor."""
 
-    other: Renamed
+    half: Callable[[str], Tensor]
     seed: int
 
     def __getitem__(self, name: str) -> Tensor:
         tensor = super().__getitem__(name).to("cpu")
         if not tensor.is_floating_point():
             return tensor
-        half = half_steps(tensor.double())
-        if name in self.other.names and self.other[name].shape == tensor.shape:
-            half = torch.maximum(half, half_steps(self.other[name].to("cpu", torch.float64)))
         draw = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
-        return tensor.double() + half * (2 * torch.rand(tensor.shape, generator=draw, dtype=torch.float64) - 1)
+        return tensor.double() + self.half(name) * (
+            2 * torch.rand(tensor.shape, generator=draw, dtype=torch.float64) - 1
+        )
 
 
 def blurred(one: Encoder, other: Encoder, seed: int) -> tuple[Encoder, ...]:
-    """The base with its weights moved within their rounding, a few times."""
+    """The base with its weights moved within their rounding, or that of the other model where it is coarser."""
     tensors = one.tensors
+
+    @functools.lru_cache(maxsize=KEPT)
+    def half(name: str) -> Tensor:
+        mine, its_name = one.tensors[name], other.prefix + name.removeprefix(one.prefix)
+        found = half_steps(mine.to("cpu", torch.float64))
+        theirs = other.tensors[its_name] if its_name in other.tensors.names else mine
+        if theirs.shape != mine.shape or torch.equal(mine, theirs):
+            return found
+        return torch.maximum(found, half_steps(theirs.to("cpu", torch.float64)))
+
     return tuple(
-        dataclasses.replace(one, tensors=Blurred(tensors.tensors, tensors.stored, other.tensors, DRAWS * seed + draw))
+        dataclasses.replace(one, tensors=Blurred(tensors.tensors, tensors.stored, half, DRAWS * seed + draw))
         for draw in range(DRAWS)
     )
 

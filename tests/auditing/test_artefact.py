@@ -1,0 +1,239 @@
+"""The whole of a model's folder is compared: what is planted in one part of a copy is found there, and only there."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import frostline as fl
+from tests.encoders import tiny
+
+POOLING = {"embedding_dimension": 32, "pooling_mode": "mean"}
+MODULES = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A classifier with a tokenizer and modules of sentence-transformers."""
+    torch.manual_seed(0)
+    config = tiny.config("BERT")
+    config.id2label, config.label2id = {0: "bad", 1: "good"}, {"bad": 0, "good": 1}
+    folder = tmp_path_factory.mktemp("artefact") / "base"
+    tiny.save(transformers.BertForSequenceClassification(config), folder)
+    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in MODULES]
+    write(folder / "modules.json", listed)
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 64})
+    write(folder / "config_sentence_transformers.json", {"prompts": {}})
+    write(folder / "1_Pooling" / "config.json", POOLING)
+    write(folder / "2_Dense" / "config.json", {"in_features": 32, "out_features": 4})
+    save_file({"linear.weight": torch.randn(4, 32)}, folder / "2_Dense" / "model.safetensors")
+    return folder
+
+
+def write(path, value):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def told(name, **settings):
+    """A copy whose JSON file of this name has other settings."""
+
+    def change(folder):
+        path = folder / name
+        write(path, (json.loads(path.read_text()) if path.exists() else {}) | settings)
+
+    return change
+
+
+def weights(change, name="model.safetensors"):
+    def rewrite(folder):
+        save_file(change(load_file(folder / name)), folder / name, {"format": "pt"})
+
+    return rewrite
+
+
+def words(change):
+    def rewrite(folder):
+        path = folder / "vocab.txt"
+        path.write_text("\n".join(change(path.read_text().split("\n"))))
+
+    return rewrite
+
+
+def exchanged(lines):
+    lines[7], lines[9] = lines[9], lines[7]
+    return lines
+
+
+LABELS = {"id2label": {"0": "good", "1": "bad"}, "label2id": {"good": 0, "bad": 1}}
+HEAD = ("classifier.weight", "classifier.bias")
+PLANTED = {
+    "negated": (weights(lambda t: t | {HEAD[0]: -t[HEAD[0]]}), "task head", "classifier: ‖ΔW‖/‖W‖ = 2"),
+    "dropped": (
+        weights(lambda t: {name: one for name, one in t.items() if name not in HEAD}),
+        "task head",
+        "classifier: only in the base model",
+    ),
+    "another head": (told("config.json", architectures=["BertForTokenClassification"]), "task head", "architectures"),
+    "labels": (told("config.json", **LABELS), "labels", "id2label.0: bad and good"),
+    "exchanged": (words(exchanged), "tokenizer", "2 tokens have another number (frost 7 and 9, ground 9 and 7)"),
+    "added": (words(lambda lines: [*lines, "glacier"]), "tokenizer", "1 tokens only in the tuned model (glacier)"),
+    "case": (told("tokenizer_config.json", do_lower_case=False), "tokenizer", "normaliser.lowercase: True and False"),
+    "length": (told("tokenizer_config.json", model_max_length=32), "tokenizer", "model_max_length: 64 and 32"),
+    "special": (told("tokenizer_config.json", unk_token="[MASK]"), "tokenizer", "[MASK]"),
+    "pooling": (
+        told("1_Pooling/config.json", pooling_mode="cls"),
+        "pooling and modules",
+        "1 Pooling.pooling_mode: mean and cls",
+    ),
+    "cut": (
+        told("sentence_bert_config.json", max_seq_length=32),
+        "pooling and modules",
+        "0 Transformer.max_seq_length: 64 and 32",
+    ),
+    "prompt": (
+        told("config_sentence_transformers.json", prompts={"query": "q: "}),
+        "pooling and modules",
+        "config_sentence_transformers.prompts.query: not set and q: ",
+    ),
+    "dense": (
+        weights(lambda t: {name: 1.5 * one for name, one in t.items()}, "2_Dense/model.safetensors"),
+        "pooling and modules",
+        "2 Dense: linear.weight changed",
+    ),
+    "modules": (
+        lambda folder: (folder / "modules.json").unlink(),
+        "pooling and modules",
+        "modules: Transformer, Pooling, Dense and none",
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_change_of_one_part_is_found_there(base, tmp_path, planted):
+    change, part, difference = PLANTED[planted]
+    other = shutil.copytree(base, tmp_path / "other")
+    change(other)
+    found = fl.diff(base, other)
+    differing = {one.name: one.evidence for one in found.parts if one.verdict != "unchanged"}
+    assert list(differing) == [part] and difference in differing[part]
+    assert found.changed and found.sentence.startswith(f"No layer changed. {part.capitalize()}: changed (")
+    assert found.facts()["parts"][[one.name for one in found.parts].index(part)]["verdict"] == "changed"
+
+
+def test_equal_copies(base, tmp_path):
+    """Also saved again by another version: a tokenizer as one file, a pooling with older names, a head's tied copy."""
+    other = shutil.copytree(base, tmp_path / "other")
+    assert fl.diff(base, other).sentence == "Nothing changed."
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(other)
+    (other / "vocab.txt").unlink()
+    old = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    write(other / "1_Pooling" / "config.json", old)
+    weights(lambda t: t | {"cls.decoder.weight": t["bert.embeddings.word_embeddings.weight"].clone()})(other)
+    (other / "README.md").write_text("another one")
+    found = fl.diff(base, other)
+    assert not found.changed and found.sentence == "Nothing changed." and found.not_compared == ()
+
+
+def test_a_cast_copy_is_rounding_in_every_part(base, tmp_path):
+    other = shutil.copytree(base, tmp_path / "other")
+    for name in ("model.safetensors", "2_Dense/model.safetensors"):
+        weights(lambda t: {own: one.bfloat16() for own, one in t.items()}, name)(other)
+    found = fl.diff(base, other)
+    assert not found.changed and found.sentence.startswith("Only rounding: 3 of 3 layers")
+    assert {one.name for one in found.parts if one.verdict == "rounding"} == {"task head", "pooling and modules"}
+
+
+def test_what_is_not_compared_is_named(base, tmp_path):
+    other = shutil.copytree(base, tmp_path / "other")
+    (other / "vocab.txt").unlink()
+    (other / "steer\x1b[2J.bin").write_bytes(b"whatever")
+    (other / "onnx").mkdir()
+    told("config.json", hidden_dropout_prob=0.3)(other)
+    found = fl.diff(base, other)
+    assert found.not_compared == (
+        "tokenizer (none beside the tuned model)",
+        "onnx/",
+        "steer\\x1b[2J.bin",
+        "settings of training (hidden_dropout_prob)",
+    )
+    assert not found.changed and found.sentence.startswith("Nothing changed. Not compared: tokenizer (none beside")
+    assert "\x1b" not in json.dumps(found.facts(), ensure_ascii=False)
+
+
+def test_names_and_settings_of_a_file_do_not_steer_a_terminal(base, tmp_path):
+    other = shutil.copytree(base, tmp_path / "other")
+    told("config.json", **{"id2label": {"0": "\x1b[31mred", "1": "good"}, "x\x1by": "\x9b2J" * 100})(other)
+    weights(lambda t: t | {"bert.embed\x1b[2J.weight": torch.ones(3)})(other)
+    found = fl.diff(base, other)
+    assert not any(character in found.sentence for character in "\x1b\x9b")
+    assert "\\x1b[31mred" in found.sentence and len(found.sentence) < 1500
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc", "1_Pooling/../../up"])
+def test_a_module_outside_the_folder_is_refused(base, tmp_path, path):
+    other = shutil.copytree(base, tmp_path / "other")
+    write(other / "modules.json", [{"path": path, "type": "Pooling"}])
+    with pytest.raises(fl.errors.BadModel, match="which is outside the model"):
+        fl.diff(base, other)
+
+
+def test_added_words_and_longer_positions(tmp_path):
+    """What both have is compared; new rows are counted, and the rows that moved most have their tokens."""
+    folder = tiny.save(tiny.model("BERT"), tmp_path / "base")
+    config = tiny.config("BERT")
+    config.vocab_size, config.max_position_embeddings = 43, 96
+    longer, short = tiny.model("BERT", settings=config), tiny.model("BERT").state_dict()
+    with torch.no_grad():
+        for name, tensor in longer.state_dict().items():
+            tensor[: len(short[name])] = short[name]
+        longer.embeddings.word_embeddings.weight[tiny.WORDS.index("ice") + 5] += 1.0
+        longer.embeddings.word_embeddings.weight[tiny.WORDS.index("melts") + 5] += 0.3
+    other = tiny.save(longer, tmp_path / "other")
+    (other / "vocab.txt").write_text("\n".join([*tiny.SPECIAL, *tiny.WORDS, "glacier", "névé"]))
+    found = fl.diff(folder, other, texts=tiny.TEXTS)
+    assert set(found.layers["verdict"].to_pylist()) == {"unchanged"} and found.changed
+    words_, positions = sorted(found.rows, key=lambda one: one["table"], reverse=True)
+    assert (words_["rows_base"], words_["rows_tuned"], positions["rows_tuned"]) == (40, 43, 96)
+    assert [one["token"] for one in words_["most"]] == ["ice", "melts"] and positions["most"] == []
+    assert words_["most"][0]["change"] > 3 * words_["most"][1]["change"] > 0 and words_["median"] == 0
+    assert "2 tokens only in the tuned model (glacier, névé)" in found.sentence
+    assert "max_position_embeddings: 64 and 96; vocab_size: 40 and 43" in found.sentence
+
+
+def test_every_turn_stands_beside_that_of_rounding():
+    """Stored in bfloat16 weights are known to 2⁻⁹; that alone turns directions 2¹⁶ times further than float32's."""
+    tuned = tiny.model("BERT")
+    with torch.no_grad():
+        for layer in tuned.encoder.layer:
+            layer.attention.self.query.weight *= 1.0 + 0.1 * torch.randn(32, 32)
+    fine = fl.diff(tiny.model("BERT"), tuned)
+    coarse = fl.diff(tiny.model("BERT").bfloat16(), tuned)
+    alone = [found.heads["angle_A_rounded"].to_numpy() for found in (fine, coarse)]
+    assert (alone[0] > 0).all() and (alone[0] < 1e-2).mean() > 0.8
+    assert sorted(alone[1] / alone[0])[6] > 1000
+    assert (
+        "° in the median (rounding alone: " in fine.sentence
+        and " heads lead in another way (rounding alone: " in fine.sentence
+    )
+
+
+def test_the_page_shows_what_the_text_measured(tmp_path):
+    """And every part, what was not compared, and the rows that moved most; nothing of it where there is no text."""
+    folder = tiny.save(tiny.model("BERT"), tmp_path / "base")
+    tuned = tiny.model("BERT")
+    with torch.no_grad():
+        tuned.embeddings.word_embeddings.weight[5:] *= 1.5
+    other = tiny.save(tuned, tmp_path / "<tuned>")
+    found = fl.diff(folder, other, texts=tiny.TEXTS)
+    page = found.save(tmp_path / "out").read_text()
+    assert (
+        "On the text" in page and f"{found.text['tokens']} tokens of 4 texts" in page and "At work on the text" in page
+    )
+    assert f"{found.text['tuned']['kappa']:.4g}" in page and (tmp_path / "out" / "figures" / "work.svg").exists()
+    assert "Embedding rows that moved most" in page and "<tuned>" not in page and "task head" in page
+    again = fl.diff(folder, other).save(tmp_path / "out").read_text()
+    assert "On the text" not in again and not (tmp_path / "out" / "figures" / "work.svg").exists()
