@@ -7,7 +7,7 @@ import pytest
 
 import frostline as fl
 from frostline.errors import BadParameter
-from frostline.experiments import setting
+from frostline.experiments import setting, theorem, training
 from frostline.experiments.catalogue import CLAIMS, chosen
 from frostline.experiments.claim import Check, Judgement
 
@@ -31,6 +31,15 @@ def nothing_remembered():
     setting.follow.cache_clear()
 
 
+SOFTWARE = {
+    "zero-temperature-limit": ["eq. 8 on", "the clock's closed form", "index coupling = W₂"],
+    "stability": ["zero temperature"],
+    "asymmetry": ["but a period"],
+    "theorem": ["what is certified"],
+}
+"""What cannot fail if frostline computes what it says, and so is no evidence for the claim."""
+
+
 @pytest.mark.parametrize("name", CLAIMS)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_holds_and_shows_it(name, seed):
@@ -38,6 +47,8 @@ def test_it_holds_and_shows_it(name, seed):
     evidence = claim.measure(claim.sizes["test"], seed, silent)
     found = claim.judge(evidence)
     assert found.verdict == "holds", [check for check in found.checks if check.holds is not True]
+    marked, words = [check.what for check in found.checks if check.software], SOFTWARE.get(name, [])
+    assert len(marked) == len(words) and all(word in what for word, what in zip(words, marked, strict=True))
     assert all(ax.has_data() for ax in claim.draw(evidence).axes)
     assert set(claim.sizes) >= {"test", "full"} and set(claim.seconds) == set(claim.sizes)
     assert min(len(claim.statement), len(claim.reading), len(claim.assumed)) > 60
@@ -87,6 +98,26 @@ def hasty(n, d):
     return 2000.0
 
 
+def warmer(heads, x0, **options):
+    """A tenth of the β it says."""
+    return fl.simulate(heads.with_beta(heads.beta / 10), x0, **options)
+
+
+def overrated(head, x, other, *, times):
+    """Twice the ℓ there is."""
+    found = fl.stability(head, x, other, times=times)
+    return dataclasses.replace(found, ell=2 * found.ell, bound=found.bound[0] * np.exp(2 * found.ell * np.array(times)))
+
+
+def untaught(answers, asked, answer, rng):
+    """Answers drawn at random, whatever was to be taught."""
+    return training.torch.from_numpy(rng.integers(training.VALUES, size=training.BATCH))
+
+
+def another_task(answers, asked, answer, rng):
+    return asked % training.VALUES
+
+
 def longer(head, x, other, *, times):
     """Clouds that follow the flow for three times as long as they say."""
     found = fl.stability(head, x, other, times=[3 * t for t in times])
@@ -108,6 +139,8 @@ def longer(head, x, other, *, times):
         ("subspaces", "subspaces.limit", elsewhere),
         ("subspaces", "subspaces.simulate", flipped),
         ("stability", "wasserstein_stability.stability", longer),
+        ("stability", "wasserstein_stability.stability", overrated),
+        ("stability", "wasserstein_stability.simulate", warmer),
         ("mean-field", "mean_field.simulate", rushed),
         ("finite-tokens", "finite_tokens.freezing", hasty),
         ("asymmetry", "asymmetry.simulate", flipped),
@@ -115,12 +148,43 @@ def longer(head, x, other, *, times):
         ("many-heads", "many_heads.simulate", flipped_stack),
         ("high-dimension", "high_dimension.freezing", hasty),
         ("training", "training.LEARNING_RATE", 0.0),
+        ("training", "training.taught", untaught),
+        ("training", "training.taught", another_task),
     ],
 )
 def test_a_sabotaged_system_turns_the_verdict(monkeypatch, name, what, sabotage):
     monkeypatch.setattr(ROOT + what, sabotage)
     found = judged(name)
     assert found.verdict == "fails", found
+
+
+def test_the_bound_is_judged_from_both_sides(monkeypatch):
+    """Eq. 11 with other constants, or with another law for its first term, on the same curves: it fails."""
+    claim = CLAIMS["theorem"]
+    evidence = claim.measure(claim.sizes["test"], 0, silent)
+    right = evidence.numbers["predicted"]
+
+    def failing(**wrong):
+        numbers = {**evidence.numbers, **wrong.pop("numbers", {}), "predicted": {**right, **wrong}}
+        found = claim.judge(dataclasses.replace(evidence, numbers=numbers))
+        assert (found.verdict == "holds") == (not [check for check in found.checks if check.holds is not True])
+        return [check.what for check in found.checks if check.holds is False]
+
+    assert failing() == []
+    for wrong, words in [
+        ({"c": 0.0}, "c, from both sides"),
+        ({"c": 2 * right["c"]}, "c, from both sides"),
+        ({"C": 0.0}, "C, from both sides"),
+        ({"C": right["C"] / 2}, "C, from both sides"),
+        ({"C": 2 * right["C"]}, "C, from both sides"),
+        ({"numbers": {"growth": 2 * evidence.numbers["growth"]}}, "in time: it grows"),
+        ({"numbers": {"growth": 0.7 * evidence.numbers["growth"]}}, "in time: it grows"),
+    ]:
+        assert any(words in what for what in failing(**wrong)), wrong
+    # Without its logarithm; and 1/β.
+    for law in (lambda self, beta=None: self._beta(beta) ** -0.5, lambda self, beta=None: 1 / self._beta(beta)):
+        monkeypatch.setattr(theorem.Bound, "amplitude", law)
+        assert any("a = √" in what for what in failing())
 
 
 @pytest.mark.slow
@@ -139,6 +203,20 @@ def test_verdicts():
 
     assert verdict(True, True) == "holds" and verdict(True, None) == "undecided" == verdict()
     assert verdict(True, None, False) == "fails"
+
+
+def test_checks_of_the_software_are_no_evidence():
+    """Alone they decide nothing; where one fails, nothing is believed, and a failed claim stays failed."""
+
+    def judged_with(*checks):
+        return Judgement("all well", [Check("it", "this", "that", holds, software) for holds, software in checks])
+
+    assert judged_with((True, True)).verdict == "undecided"
+    assert judged_with((True, False), (True, True)).verdict == "holds"
+    broken = judged_with((True, False), (False, True))
+    assert broken.verdict == "undecided" and broken.why.startswith("Frostline contradicts itself")
+    both = judged_with((False, False), (False, True))
+    assert both.verdict == "fails" and both.why.startswith("it: asked this")
 
 
 def test_names():

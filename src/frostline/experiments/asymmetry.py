@@ -129,6 +129,7 @@ def judge(evidence: Evidence) -> Judgement:
             + ", ".join(f"{name} {kind}" for name, kind in numbers["kinds"].items()),
             numbers["back_after_a_period"] < 1e-6
             and list(numbers["kinds"].values()) == ["points", "defective", "rotation"],
+            software=True,
         ),
         Check(
             "tokens at finite temperature keep turning with it",
@@ -137,7 +138,7 @@ def judge(evidence: Evidence) -> Judgement:
             abs(turns / 2 - 1) <= 0.1,
         ),
         Check(
-            "a Jordan block is approached like 1/τ: W_p ~ τ^{−1/p}",
+            "one Jordan block of size 2, each token coupled with its own limit: τ^{−min(1, 1/p)}",
             "exponents −1 and −0.5, ± 10 %",
             "; ".join(f"p = {p}: {line}" for p, line in slopes.items()),
             all(abs(line.slope * p + 1) <= 0.1 for p, line in slopes.items()),

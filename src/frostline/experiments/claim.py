@@ -41,12 +41,16 @@ def arrays(table: Table) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Check:
-    """One criterion: what was asked, what was found; ``holds`` is None when the size cannot decide it."""
+    """One criterion: what was asked, what was found; ``holds`` is None when the size cannot decide it.
+
+    A check of the ``software`` is true of any system if frostline computes what it says: it is no evidence for a claim.
+    """
 
     what: str
     wanted: str
     found: str
     holds: bool | None
+    software: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,18 +88,37 @@ class Judgement:
         if self.verdict == "holds":
             return self.summary
         wanted = False if self.verdict == "fails" else None
-        against = [check for check in self.checks if check.holds is wanted]
+        against = [check for check in self.evidence if check.holds is wanted]
+        broken = [check for check in self.checks if check.software and check.holds is False]
+        if broken and wanted is None:
+            first = broken[0]
+            return f"Frostline contradicts itself, so nothing here counts: {first.what}; found {first.found}."
         if not against:
             return "Nothing could be checked."
-        many = f"{len(against)} of {len(self.checks)} checks {'fail' if wanted is False else 'cannot be decided'}; "
+        many = (
+            f"{len(against)} of {len(self.evidence)} checks {'fail' if wanted is False else 'cannot be decided'}; "
+            if len(against) > 1
+            else ""
+        )
         first = against[0]
-        return f"{many if len(against) > 1 else ''}{first.what}: asked {first.wanted}; found {first.found}."
+        return f"{many}{first.what}: asked {first.wanted}; found {first.found}."
+
+    @property
+    def evidence(self) -> list[Check]:
+        """The checks that can fail though the software is right."""
+        return [check for check in self.checks if not check.software]
 
     @property
     def verdict(self) -> Verdict:
-        """One check that fails is enough; all must be decided before the claim holds."""
-        found = [check.holds for check in self.checks]
-        return "fails" if False in found else "undecided" if None in found or not found else "holds"
+        """One check that fails is enough; all must be decided before the claim holds.
+
+        Checks of the software do not count towards it; where one fails nothing that was measured is believed.
+        """
+        found = [check.holds for check in self.evidence]
+        if False in found:
+            return "fails"
+        broken = any(check.software and check.holds is False for check in self.checks)
+        return "undecided" if broken or None in found or not found else "holds"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from frostline import plot
 from frostline.analysis.certificates import certificate
 from frostline.analysis.curves import Measure
 from frostline.analysis.fits import fit
+from frostline.experiments import coupling
 from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Line, Rows, Table, Tick, arrays
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.theory.bounds import Bound
@@ -43,6 +44,7 @@ class Size:
     certified_until: float
     sphere: Setting
     sphere_betas: tuple[float, ...]
+    hardest: tuple[float, ...]
     fine: tuple[Fine, ...]
 
 
@@ -61,6 +63,9 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         early = follow(size.setting, beta, size.certified_until, CERTIFIED)
         promise = certificate(early.run, replayed=False)
         proven.add(beta, early.times, promise.values, early.distance)
+    tick("how far temperature takes tokens from their paths")
+    apart = coupling.distances(size.setting, size.betas, size.until)
+    worst = coupling.hardest(size.setting, size.hardest)
     tick("zero temperature, and the fit")
     predicted, cold = predicted_bound(size.setting, found.times)
     # Eq. 11 knows no ceiling of its own, W has one: half the time is before most curves reach it.
@@ -83,6 +88,8 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         {
             "curves": curves,
             "certified": proven,
+            "coupling": apart,
+            "hardest": worst,
             "zero_temperature": {"t": found.times, "W2": cold},
             "sphere": sphere,
             "nodes": halves,
@@ -92,6 +99,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
             "nodes": size.setting.count,
             "predicted": {"M": predicted.M, "C": predicted.C, "c": predicted.c},
             "predicted on S²": {"M": there.M, "C": there.C, "c": there.c},
+            "growth": coupling.expected_growth(size.setting.head(1.0)),
             "fitted": {"M": list(fitted.M), "C": list(fitted.C), "c": list(fitted.c), "meaning": fitted.describe()},
         },
         (_frames(found.run.times, found.run.tokens, found.distance, size),),
@@ -179,6 +187,10 @@ def judge(evidence: Evidence) -> Judgement:
             "largest ratios " + ", ".join(f"{x:.3g} (β = {b:g})" for x, b in zip(above, betas, strict=True)),
             bool((above <= 1).all()),
         ),
+        _rate(evidence, predicted),
+        *coupling.checks(
+            evidence.tables["coupling"], evidence.tables["hardest"], predicted, evidence.numbers["growth"]
+        ),
         Check(
             "the same on S²",
             f"W₂ ≤ {there.M:.3g}(a·e^{{{there.C:.3g}t}} + e^{{−{there.c:.3g}t}}), and closer the colder",
@@ -215,6 +227,7 @@ def judge(evidence: Evidence) -> Judgement:
             f"smallest ratio {float((certified / measured)[useful].min()) if useful.any() else np.nan:.3g}; "
             f"{int(useful.sum())} of {len(useful)} not vacuous",
             bool((certified >= measured * (1 - 1e-9)).all()) if useful.any() else None,
+            software=True,
         ),
     ]
     return Judgement(
@@ -222,6 +235,19 @@ def judge(evidence: Evidence) -> Judgement:
         f"{betas[sure][-1]:g}; eq. 11 with constants from the theory is never exceeded (largest ratio "
         f"{max(above.max(), *sphere_above):.2f}).",
         checks,
+    )
+
+
+def _rate(evidence: Evidence, predicted: Bound) -> Check:
+    """c is what zero temperature needs in the end, no less and no more."""
+    cold = arrays(evidence.tables["zero_temperature"])
+    late = cold["t"] >= cold["t"][-1] / 2
+    rate = -Line.through(cold["t"][late], np.log(cold["W2"][late])).slope
+    return Check(
+        "c, from both sides: the rate at which W₂(ρ_t^∞, Π♯ρ₀) falls in the second half of the time",
+        f"c = {predicted.c:.3g} is {BELOW:g} to 1 times that",
+        f"{rate:.3g}: {predicted.c / rate:.3g} times",
+        bool(BELOW <= predicted.c / rate <= 1),
     )
 
 
@@ -302,6 +328,7 @@ CLAIM = Claim(
             2.0,
             Setting(*SPHERE, 250),
             (3.0, 10.0),
+            (100.0, 1000.0, 10_000.0),
             (Fine("circle", Setting(B, V, TILT, 2000), 100.0, 18.0), Fine("S²", Setting(*SPHERE, 500), 30.0, 9.0)),
         ),
         "quick": Size(
@@ -311,6 +338,7 @@ CLAIM = Claim(
             6.0,
             Setting(*SPHERE, 1000),
             (3.0, 10.0, 30.0, 100.0),
+            (100.0, 1000.0, 10_000.0, 100_000.0),
             (Fine("circle", Setting(B, V, TILT, 5000), 1000.0, 30.0), Fine("S²", Setting(*SPHERE, 4000), 100.0, 10.0)),
         ),
         "full": Size(
@@ -320,6 +348,7 @@ CLAIM = Claim(
             6.0,
             Setting(*SPHERE, 3000),
             (1.0, 10.0, 30.0, 100.0, 1000.0),
+            (100.0, 1000.0, 10_000.0, 100_000.0, 1_000_000.0),
             (
                 Fine("circle", Setting(B, V, TILT, 1_000_000), 10_000.0, 36.0),
                 Fine("S²", Setting(*SPHERE, 100_000), 1000.0, 12.0),

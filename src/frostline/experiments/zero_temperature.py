@@ -92,6 +92,7 @@ def judge(evidence: Evidence) -> Judgement:
             "tan θ(τ) e^{gτ}/tan θ(0) ≤ 1",
             f"largest {largest:.9f}",
             largest <= 1 + 1e-7,
+            software=True,
         )
     )
     apart = evidence.numbers["integrated"]
@@ -101,6 +102,7 @@ def judge(evidence: Evidence) -> Judgement:
             "to 1e-8",
             f"{apart:.1e}",
             apart < 1e-8,
+            software=True,
         )
     )
     w = np.asarray(approach["W2"])
@@ -109,7 +111,11 @@ def judge(evidence: Evidence) -> Judgement:
         Check("W₂(ρ_τ, Π♯ρ₀) itself goes to 0", "falls to 1 % or less", f"to {100 * left:.2g} %", left < 0.01)
     )
     gap = float(np.abs(w - approach["index_coupling"]).max())
-    checks.append(Check("each token goes to its own limit: index coupling = W₂", "to 1e-6", f"{gap:.1e}", gap < 1e-6))
+    checks.append(
+        Check(
+            "each token goes to its own limit: index coupling = W₂", "to 1e-6", f"{gap:.1e}", gap < 1e-6, software=True
+        )
+    )
     off = max(abs(_exponent(rates, m, p).slope / (GAP * min(1, m / p)) - 1) for m, p in CASES)
     return Judgement(
         f"W₂ to Π♯ρ₀ falls to {100 * left:.2g} % of its start; the exponents of eq. 9 are met to {100 * off:.2g} %; "

@@ -17,6 +17,9 @@ from frostline.files.plain_json import plain
 COLOURS = {plot.INK: "var(--ink)", plot.FAINT: "var(--faint)", "#000000": "var(--ink)", "#ffffff": "none"}
 """Colours of figures that follow the page into the dark."""
 
+KINDS = ("claim", "software")
+"""Checks of a claim, and those of the software, which are shown apart."""
+
 SYMBOLS = {
     "β": "inverse temperature: the larger, the colder and the sharper the attention",
     "B, V, A": "B = QᵀK and the value matrix of a head; A = VBᵀ decides the limit",
@@ -105,8 +108,10 @@ def _headline(verdicts: Sequence[str]) -> str:
 
 def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
     spec = claim["spec"]
+    kinds = {name: [c for c in claim["measured"]["checks"] if c["software"] is (name == "software")] for name in KINDS}
     return {
         **claim,
+        "checks": [(name, rows) for name, rows in kinds.items() if rows],
         "figure": Markup(inlined(claim["figure"], claim["name"], f"What was measured for: {claim['title']}")),
         "spec_toml": tomli_w.dumps(_without_null(spec)),
         "numbers": sorted(_flat(claim["measured"]["numbers"])),
