@@ -69,6 +69,15 @@ def test_near_antipodes_angles_have_all_digits(rng, p, away):
         assert fl.wasserstein(x, y, method="bracket", **given).width < 1e-10
 
 
+@pytest.mark.parametrize("off", [1e-12, 1e-10, 1e-9, 1e-8, 1e-7])
+def test_points_nearly_on_a_great_circle(rng, off):
+    """Two collapsed clusters always are; how far off they are belongs into the bounds."""
+    for m in (1, 12):
+        x = fl.sphere.normalise(np.eye(4)[:1] + off * rng.standard_normal((12, 4)))
+        y = fl.sphere.normalise(-np.eye(4)[:1] + off * rng.standard_normal((m, 4)))
+        assert missed(x, y, {"p": 2.0, "metric": "geodesic"}, ["auto", "circle", "exact"]) == []
+
+
 def test_a_tiny_mass_has_its_own_digits():
     """A solver that rounds masses in units of the whole loses those of 1e-13, which are all that is moved far."""
     x = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])

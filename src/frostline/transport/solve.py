@@ -136,9 +136,10 @@ def _circle(problem: Problem, wish: _Wish) -> _Found:
     value, off = circular(angles.x, problem.a, angles.y, problem.b, problem.p)
     off += angles.off
     # Angles themselves have no digits below 1e-16.
-    if off <= max(1e-9 * value, 1e-20):
+    if off <= 1e-20:
         return value, value, None, ""
-    return max(0.0, value - off), value + off, None, f"known to ±{off:.2g}: points off the circle, or tiny masses"
+    ended = f"known to ±{off:.2g}: points off the circle, or tiny masses" if off > KNOWN * value else ""
+    return max(0.0, value - off), value + off, None, ended
 
 
 def _exact(problem: Problem, wish: _Wish) -> _Found:
