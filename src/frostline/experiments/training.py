@@ -195,7 +195,7 @@ def judge(evidence: Evidence) -> Judgement:
             "training makes the head colder, β = ‖B‖; with answers drawn at random it does so less",
             "at least three times, and more than its control, for every seed",
             f"{_times(colder['true'])}; answers at random {_times(colder['random'])}; another task, that of the key "
-            f"alone, {_times(colder['of the key'])}: what is learned does not matter to this",
+            f"alone, {_times(colder['of the key'])}",
             bool(colder["true"].min() >= 3 and (colder["true"] > colder["random"]).all()),
         ),
         Check(
@@ -214,9 +214,8 @@ def judge(evidence: Evidence) -> Judgement:
     ]
     return Judgement(
         f"Training makes the head {colder['true'].mean():.2g} times colder, until its best-scoring token alone answers "
-        f"{100 * true['at_zero_temperature'].min():.3g} % of the questions or more. A's leading space turns by "
-        f"{_between(true['moved'])} rad, but as far with answers at random ({_between(nothing['moved'])}): that is no "
-        "sign of learning.",
+        f"{100 * true['at_zero_temperature'].min():.3g} % of the questions or more. (A's leading space turns by "
+        f"{_between(true['moved'])} rad; with answers at random by {_between(nothing['moved'])}.)",
         checks,
     )
 

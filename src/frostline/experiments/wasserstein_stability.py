@@ -1,5 +1,6 @@
 """Claim: two clouds drift apart no faster than e^{ℓt} (THEORY section 7): proven at β = ∞, measured at finite β."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
 
 HEAD = Attention.from_matrices(np.diag([1.0, 0.5]), np.diag([1.0, 1.5]), 1.0)
-STARTS = {
+STARTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tilted": lambda angle: np.exp(0.4 * np.cos(angle) + 0.3 * np.sin(angle)),
     "a bump at e₂": lambda angle: 0.2 + 5 * np.exp(30 * (np.sin(angle) - 1)),
 }
