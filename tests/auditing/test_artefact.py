@@ -199,7 +199,7 @@ def test_added_words_and_longer_positions(tmp_path):
     words_, positions = sorted(found.rows, key=lambda one: one["table"], reverse=True)
     assert (words_["rows_base"], words_["rows_tuned"], positions["rows_tuned"]) == (40, 43, 96)
     assert [one["token"] for one in words_["most"]] == ["ice", "melts"] and positions["most"] == []
-    assert words_["most"][0]["change"] > 3 * words_["most"][1]["change"] > 0 and words_["median"] == 0
+    assert words_["most"][0]["change"] > 2 * words_["most"][1]["change"] > 0 and words_["median"] == 0
     assert "2 tokens only in the tuned model (glacier, névé)" in found.sentence
     assert "max_position_embeddings: 64 and 96; vocab_size: 40 and 43" in found.sentence
 
@@ -213,8 +213,7 @@ def test_every_turn_stands_beside_that_of_rounding():
     fine = fl.diff(tiny.model("BERT"), tuned)
     coarse = fl.diff(tiny.model("BERT").bfloat16(), tuned)
     alone = [found.heads["angle_A_rounded"].to_numpy() for found in (fine, coarse)]
-    assert (alone[0] > 0).all() and (alone[0] < 1e-2).mean() > 0.8
-    assert sorted(alone[1] / alone[0])[6] > 1000
+    assert (alone[0] > 0).all() and (alone[0] < 1e-3).all() and sorted(alone[1] / alone[0])[6] > 1000
     assert (
         "° in the median (rounding alone: " in fine.sentence
         and " heads lead in another way (rounding alone: " in fine.sentence

@@ -13,7 +13,7 @@ from torch import nn
 
 from frostline.auditing.at_work import CONTROL_TEXTS, measured_on, some_of
 from frostline.auditing.outside import compare_outside
-from frostline.auditing.parts import Part, differences, printable, some
+from frostline.auditing.parts import Part, differences, shown, some
 from frostline.auditing.pooling import compare_around
 from frostline.auditing.rounding import Moved, Verdict, compare, worst
 from frostline.auditing.texts import checked
@@ -228,9 +228,9 @@ def _settings(one: Encoder, other: Encoder) -> tuple[list[str], list[str]]:
     a, b = (settings(encoder).to_dict() for encoder in (one, other))
     keys = sorted(key for key in a.keys() | b.keys() if not key.startswith("_") and a.get(key) != b.get(key))
     idle = [key for key in keys if IDLE.search(key)]
-    found = [line for key in keys if key not in idle for line in differences(a.get(key), b.get(key), printable(key))]
+    found = [line for key in keys if key not in idle for line in differences(a.get(key), b.get(key), shown(key))]
     idle = [key for key in idle if not COMPARED.search(key)]
-    return found, [f"settings of training ({some([*map(printable, idle)], ', ')})"] if idle else []
+    return found, [f"settings of training ({some([*map(shown, idle)], ', ')})"] if idle else []
 
 
 def _parts(encoder: Encoder, layer: int | None) -> set[str]:
@@ -252,8 +252,8 @@ def _moved(one: Encoder, other: Encoder, part: str) -> Moved:
             continue
         if names[0] is None or names[1] is None:
             missing = one.name if names[0] is None else other.name
-            raise BadModel(f"{printable(part)}{end} is missing in {missing}; the two are not checkpoints of one model.")
-        found.append(compare(one.tensors[names[0]], other.tensors[names[1]], f"{printable(part)}{end}"))
+            raise BadModel(f"{shown(part)}{end} is missing in {missing}; the two are not checkpoints of one model.")
+        found.append(compare(one.tensors[names[0]], other.tensors[names[1]], f"{shown(part)}{end}"))
     verdict = worst({str(number): each.verdict for number, each in enumerate(found)})
     return Moved(verdict, found[0].change, next(each.why for each in found if each.verdict == verdict))
 
@@ -268,7 +268,7 @@ def _evidence(moved: Mapping[str, Moved], verdict: Verdict) -> str:
         return f"all {len(moved)} modules equal to the last bit"
     those = {name: each for name, each in moved.items() if each.verdict == verdict}
     name, most = max(those.items(), key=lambda item: item[1].change)
-    return f"{len(those)} of {len(moved)} modules, most in {printable(name)}: {most.why}"
+    return f"{len(those)} of {len(moved)} modules, most in {shown(name)}: {most.why}"
 
 
 def _add(table: dict[str, list[Any]], **values: Any) -> None:

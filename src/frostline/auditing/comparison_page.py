@@ -13,8 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from frostline import plot
 from frostline.auditing.checkpoints import Series
 from frostline.auditing.comparing import Comparison
+from frostline.auditing.outside import name_of
 from frostline.auditing.page import number, rows_of
-from frostline.auditing.parts import SHOWN, printable
+from frostline.auditing.parts import SHOWN, shown
 from frostline.auditing.rounding import Verdict
 from frostline.auditing.saving import check_folder, write_table
 from frostline.files.atomic import write_atomically
@@ -125,13 +126,10 @@ def _more(differences: Sequence[str]) -> str:
 def _row(table: Mapping[str, Any]) -> dict[str, Any]:
     """An embedding table in words: rows that are new, rows that moved most."""
     more = table["rows_tuned"] - table["rows_base"]
-    named = [
-        f"{row['row']}{'' if row['token'] is None else ' ' + printable(row['token'])} ({number(row['change'])})"
-        for row in table["most"]
-    ]
+    named = [f"{name_of(row)} ({row['change']:.2g})" for row in table["most"]]
     which = "tuned" if more > 0 else "base"
     return {
-        "table": table["table"],
+        "table": shown(table["table"]),
         "more": f"{abs(more)} only in the {which} model" if more else "none",
         "median": number(table["median"]),
         "most": ", ".join(named) or "none moved",

@@ -26,7 +26,7 @@ SAME = 1e-6
 """Two scales closer than this, relatively, are one: they are found from values in float32."""
 TELLING = 12
 """Values other than zero from which on a group shows its own step; fewer may all be even multiples of it."""
-PROBED, SAMPLE = 8, 2**14
+PROBED, SAMPLE = 2, 2**14
 """Groups that are tried first, and how many values of each."""
 LOOKED_AT = 48
 """Values of a group that its step is sought from."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frostline.auditing.parts import Part, printable
+from frostline.auditing.parts import Part, shown
 from frostline.auditing.rounding import Moved, Verdict, compare, worst
 from frostline.encoders.capture import COMPUTED
 from frostline.encoders.loading import Encoder
@@ -82,9 +82,9 @@ def compare_outside(one: Encoder, other: Encoder) -> Outside:
             (moved if _is_encoder(encoder, name) else head)[name] = Moved("changed", 1.0, f"only in the {which} model")
     built = [" ".join(map(str, encoder.config.get("architectures") or [])) for encoder in (one, other)]
     if all(built) and built[0] != built[1]:
-        head["architectures"] = Moved("changed", 1.0, f"{printable(built[0])} and {printable(built[1])}")
+        head["architectures"] = Moved("changed", 1.0, f"{shown(built[0])} and {shown(built[1])}")
     differ = {name: each for name, each in head.items() if each.verdict != "unchanged"}
-    words = tuple(f"{printable(name)}: {each.why}" for name, each in differ.items())
+    words = tuple(f"{shown(name)}: {each.why}" for name, each in differ.items())
     verdict = worst({name: each.verdict for name, each in differ.items()})
     return Outside(moved, tuple(rows), Part("task head", verdict, words))
 
@@ -122,7 +122,7 @@ def _of_module(one: Encoder, other: Encoder, name: str, mine: Mapping[str, str],
         if end not in mine or end not in theirs:
             found.append(Moved("changed", 1.0, f"{end} only in the {'tuned' if end not in mine else 'base'} model"))
         else:
-            found.append(_of_table(one.tensors[mine[end]], other.tensors[theirs[end]], printable(f"{name}{end}")))
+            found.append(_of_table(one.tensors[mine[end]], other.tensors[theirs[end]], shown(f"{name}{end}")))
     verdict = worst({str(number): each.verdict for number, each in enumerate(found)})
     return Moved(verdict, found[0].change, next(each.why for each in found if each.verdict == verdict))
 
@@ -150,3 +150,8 @@ def _rows(name: str, base: Tensor, tuned: Tensor) -> Rows:
     order = moved.argsort(descending=True)[:MOST_MOVED].tolist()
     most = tuple((row, float(moved[row])) for row in order if moved[row] > 0)
     return Rows(name, len(base), len(tuned), float(moved.median()), most)
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """A row among the facts of a table, by its token where it has one."""
+    return f"row {row['row']}" if row["token"] is None else f"“{shown(row['token'])}”"

@@ -9,6 +9,7 @@ from typing import Any
 from frostline.auditing.rounding import Verdict
 from frostline.encoders.loading import CONFIG_LIMIT
 from frostline.errors import BadModel
+from frostline.printable import printable
 
 SHOWN = 5
 """Differences of a part that a sentence names."""
@@ -41,22 +42,21 @@ def some(words: "tuple[str, ...] | list[str]", joined: str = "; ") -> str:
     return joined.join([*words[:SHOWN], *more])
 
 
-def printable(value: Any) -> str:
+def shown(value: Any) -> str:
     """A name or a value from a file as it can be shown: short, and without characters that steer a terminal."""
     text = value if isinstance(value, str) else str(value)
-    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    return "".join(own if own.isprintable() else own.encode("unicode_escape").decode() for own in text)
+    return printable(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
 
 
 def differences(one: Any, other: Any, name: str = "") -> Iterator[str]:
     """Every leaf of two trees of tables that differs, with its path."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
+    tables = [isinstance(each, Mapping) for each in (one, other)]
+    if all(tables) or (any(tables) and NOT_SET in (one, other)):
+        one, other = ({} if each == NOT_SET else each for each in (one, other))
         for key in sorted(one.keys() | other.keys(), key=str):
-            yield from differences(
-                one.get(key, NOT_SET), other.get(key, NOT_SET), f"{name}.{printable(key)}".lstrip(".")
-            )
+            yield from differences(one.get(key, NOT_SET), other.get(key, NOT_SET), f"{name}.{shown(key)}".lstrip("."))
     elif one != other:
-        yield f"{name}: {printable(one)} and {printable(other)}"
+        yield f"{name}: {shown(one)} and {shown(other)}"
 
 
 def read_json(path: Path) -> Any:
@@ -66,4 +66,4 @@ def read_json(path: Path) -> Any:
             raise BadModel(f"{path} has {path.stat().st_size} bytes, more than any config ({CONFIG_LIMIT}).")
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise BadModel(f"{path} is not JSON ({printable(error)}).") from None
+        raise BadModel(f"{path} is not JSON ({shown(error)}).") from None

@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from frostline.auditing.parts import Part, differences, printable, read_json
+from frostline.auditing.parts import Part, differences, read_json, shown
 from frostline.auditing.rounding import Verdict, compare, worst
 from frostline.encoders.capture import TOKENIZER_FILES
 from frostline.encoders.loading import Encoder
@@ -97,19 +97,19 @@ def _listed(root: Path) -> list[tuple[str, str]]:
     for one in told:
         kind, place = str(one.get("type", "")).rsplit(".", 1)[-1], PurePosixPath(str(one.get("path", "")))
         if place.is_absolute() or ".." in place.parts:
-            raise BadModel(f"{root / MODULES} names the folder {printable(place)}, which is outside the model.")
+            raise BadModel(f"{root / MODULES} names the folder {shown(place)}, which is outside the model.")
         found.append((kind, "" if str(place) == "." else str(place)))
     return found
 
 
 def _modules(one: Path, other: Path) -> Iterator[tuple[Verdict, str]]:
     mine, theirs = _listed(one), _listed(other)
-    names = [", ".join(printable(kind) for kind, _ in modules) or "none" for modules in (mine, theirs)]
+    names = [", ".join(shown(kind) for kind, _ in modules) or "none" for modules in (mine, theirs)]
     if names[0] != names[1]:
         yield "changed", f"modules: {names[0]} and {names[1]}"
     words = [] if mine or theirs else _cutting(one, other, "")
     for number, ((kind, place), (kind_too, place_too)) in enumerate(zip(mine, theirs, strict=False)):
-        name, a, b = f"{number} {printable(kind)}", one / place, other / place_too
+        name, a, b = f"{number} {shown(kind)}", one / place, other / place_too
         if kind == kind_too == "Transformer":
             words += _cutting(a, b, f"{name}.")
         elif kind == kind_too:
@@ -123,11 +123,11 @@ def _of_weights(one: InMemory | OnDisk, other: InMemory | OnDisk, name: str) -> 
     for part in sorted(one.names | other.names):
         if part not in one.names or part not in other.names:
             which = "base" if part in one.names else "tuned"
-            yield "changed", f"{name}: {printable(part)} only in the {which} model"
+            yield "changed", f"{name}: {shown(part)} only in the {which} model"
         elif one[part].shape != other[part].shape:
-            yield "changed", f"{name}: {printable(part)} has another shape"
-        elif (found := compare(one[part], other[part], printable(part))).verdict != "unchanged":
-            yield found.verdict, f"{name}: {printable(part)} {found.verdict}, {found.why}"
+            yield "changed", f"{name}: {shown(part)} has another shape"
+        elif (found := compare(one[part], other[part], shown(part))).verdict != "unchanged":
+            yield found.verdict, f"{name}: {shown(part)} {found.verdict}, {found.why}"
 
 
 def _cutting(one: Path, other: Path, name: str) -> list[str]:
@@ -175,4 +175,4 @@ def _left(one: Path, other: Path, used: set[Path]) -> Iterator[str]:
         if name.endswith(".index.json") or a.resolve() in used or b.resolve() in used:
             continue
         if not (a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False)):
-            yield printable(name) + ("/" if a.is_dir() or b.is_dir() else "")
+            yield shown(name) + ("/" if a.is_dir() or b.is_dir() else "")

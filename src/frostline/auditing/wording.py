@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from frostline.auditing.parts import Part, differences, printable, some
+from frostline.auditing.parts import Part, differences, shown, some
 from frostline.encoders.capture import TOKENIZER_FILES, open_tokenizer
 from frostline.encoders.loading import Encoder
 from frostline.errors import BadText
@@ -51,11 +51,17 @@ def _opened(encoder: Encoder, which: str) -> tuple[Any, str]:
     try:
         return open_tokenizer(encoder), ""
     except BadText as error:
-        return None, f"that of the {which} model cannot be read: {printable(str(error))}"
+        return None, f"that of the {which} model cannot be read: {shown(str(error))}"
 
 
 def _between(one: Any, other: Any) -> Iterator[str]:
     yield from _vocabulary(one.get_vocab(), other.get_vocab())
+    a, b = _outside(one), _outside(other)
+    # Versions differ in which settings they write: only those that both have are compared.
+    for mine, theirs in ((a["setting"], b["setting"]), (b["setting"], a["setting"])):
+        for name in mine.keys() - theirs.keys():
+            del mine[name]
+    yield from differences(a, b)
     a, b = _inside(one), _inside(other)
     for what in ("merges", "scores"):
         first, second = a.pop(what, None), b.pop(what, None)
@@ -63,18 +69,17 @@ def _between(one: Any, other: Any) -> Iterator[str]:
             count = _count_differing(first or [], second or [])
             yield f"{what}: {count} differ; there are {len(first or [])} and {len(second or [])}"
     yield from differences(a, b)
-    yield from differences(_outside(one), _outside(other))
 
 
 def _vocabulary(one: Mapping[str, int], other: Mapping[str, int]) -> Iterator[str]:
     moved = sorted((token for token in one.keys() & other.keys() if one[token] != other[token]), key=one.__getitem__)
     if moved:
-        named = [f"{printable(token)} {one[token]} and {other[token]}" for token in moved]
+        named = [f"{shown(token)} {one[token]} and {other[token]}" for token in moved]
         yield f"vocabulary: {len(moved)} tokens have another number ({some(named, ', ')})"
     for which, mine, theirs in (("base", one, other), ("tuned", other, one)):
         alone = sorted(mine.keys() - theirs.keys(), key=mine.__getitem__)
         if alone:
-            yield f"vocabulary: {len(alone)} tokens only in the {which} model ({some([*map(printable, alone)], ', ')})"
+            yield f"vocabulary: {len(alone)} tokens only in the {which} model ({some([*map(shown, alone)], ', ')})"
 
 
 def _inside(tokenizer: Any) -> dict[str, Any]:
@@ -86,7 +91,8 @@ def _inside(tokenizer: Any) -> dict[str, Any]:
     model = dict(told["model"] or {})
     pieces, merges = model.pop("vocab", None), model.pop("merges", None)
     found: dict[str, Any] = {CALLED.get(step, step): told.get(step) for step in STEPS}
-    added = {token.pop("content"): token for token in told["added_tokens"]}
+    flags = {one["content"]: [name for name, on in one.items() if on is True] for one in told["added_tokens"]}
+    added = {token: ", ".join(on) or "plain" for token, on in flags.items()}
     # A list of pieces with scores is a unigram model; other vocabularies are compared by their numbers.
     scores = [tuple(piece) for piece in pieces] if isinstance(pieces, list) else None
     merged = None if merges is None else [" ".join(one) if isinstance(one, list) else one for one in merges]

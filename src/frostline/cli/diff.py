@@ -33,7 +33,8 @@ def diff(
     from frostline.auditing.checkpoints import checkpoints, series
     from frostline.auditing.comparing import diff as run
     from frostline.auditing.comparison_page import FACTS, save_comparison
-    from frostline.auditing.parts import printable
+    from frostline.auditing.outside import name_of
+    from frostline.auditing.parts import shown
     from frostline.auditing.saving import check_folder
     from frostline.auditing.texts import read_texts
     from frostline.cli.progress import shares
@@ -61,9 +62,9 @@ def diff(
         same = [part.name for part in found.parts if part.verdict == "unchanged"]
         options.say(f"Compared and unchanged beside the layers: {', '.join(same) or 'nothing'}.", hang=0)
         for table in found.rows:
-            most = [printable(row["token"] or f"row {row['row']}") + f" ({row['change']:.2g})" for row in table["most"]]
+            most = [f"{name_of(row)} ({row['change']:.2g})" for row in table["most"]]
             options.say(
-                f"{printable(table['table'])}: {table['rows_base']} and {table['rows_tuned']} rows; moved most: "
+                f"{shown(table['table'])}: {table['rows_base']} and {table['rows_tuned']} rows; moved most: "
                 f"{', '.join(most) or 'none'} (median {table['median']:.2g})."
             )
         if found.text is not None:
