@@ -77,6 +77,10 @@ def test_its_numbers_are_those_of_the_json(page, page_file):
         told = [text.replace("\xa0", " ") for text in found.all_text_contents()]
         plain = [
             check["found"].replace("^{", "").replace("}", "").replace("_", "").replace("^", "")
-            for check in claim["measured"]["checks"]
+            # Checks of the software are a table of their own, below.
+            for check in sorted(claim["measured"]["checks"], key=lambda check: check["software"])
         ]
         assert told == plain
+        apart = page.locator(f"#{claim['name']} .checks.software tbody tr")
+        assert apart.count() == sum(check["software"] for check in claim["measured"]["checks"])
+        assert set(apart.locator(".badge").all_inner_texts()) <= {"passes"}

@@ -349,7 +349,7 @@ CLAIM = Claim(
             ),
         ),
     },
-    seconds={"test": 5, "quick": 40, "full": 1400},
+    seconds={"test": 7, "quick": 45, "full": 1500},
     measure=measure,
     judge=judge,
     draw=draw,

@@ -198,7 +198,7 @@ CLAIM = Claim(
     "equispaced weighted nodes on the circle, B = diag(1, .5), V = diag(1, 1.5), exact W₂, and for ℓ the largest rate "
     "of the flow itself, not its proven bound.",
     sizes={"test": Size(6, 60, 1000), "quick": Size(30, 150, 2000), "full": Size(200, 400, 4000)},
-    seconds={"test": 2, "quick": 7, "full": 60},
+    seconds={"test": 3, "quick": 7, "full": 60},
     measure=measure,
     judge=judge,
     draw=draw,
