@@ -132,7 +132,7 @@ def judge(evidence: Evidence) -> Judgement:
             software=True,
         ),
         Check(
-            "tokens at finite temperature keep turning with it",
+            "past the critical skewness tokens at finite temperature keep turning, with zero temperature's period",
             "2 turns in two periods, ± 10 %",
             f"{turns:.3f}",
             abs(turns / 2 - 1) <= 0.1,

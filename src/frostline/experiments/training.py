@@ -230,7 +230,7 @@ def _apart(name: str, true: Columns, *controls: Columns) -> bool:
 
 def _shares(name: str, true: Columns, first: Columns, nothing: Columns, other: Columns) -> str:
     return (
-        f"{100 * true[name].min():.3g} % or more; untrained {_percent(first[name])}, answers at random "
+        f"at least {100 * true[name].min():.3g} %; untrained {_percent(first[name])}, answers at random "
         f"{_percent(nothing[name])}, another task {_percent(other[name])}"
     )
 

@@ -179,7 +179,7 @@ def draw(evidence: Evidence) -> Figure:
             name = f"β = {beta:g}, {start}"
             third.semilogy(warm["t"][mine], over, style, ms=3, color=plot.shade(number, len(BETAS)), label=name)
     third.axhline(1.0, color=plot.INK, lw=1, ls=":")
-    third.set(xlabel="time t", ylabel="W₂ / (e^{ℓt} W₂ at the start)", title="at finite temperature")
+    third.set(xlabel="time t", ylabel="W₂ / bound", title="at finite temperature")
     third.legend(fontsize=7, frameon=False)
     return figure
 

@@ -31,6 +31,7 @@ SYMBOLS = {
     "α": "asymmetry of a start: mean of x₂ on one side",
     "p": "the power in W_p; that of the paper's theorem is not known",
     "M, C, c": "the theorem's constants: size, growth of the first term, decay of the second",
+    "γ": "how fast a run leaves the zero-temperature path of its start, before the hand-over",
     "τ": "each token's own clock: t in units in which zero temperature is linear, e^{τA}",
     "g, g_A": "gap: how far A's leading eigenvalue is ahead, in τ and in t",
     "g_V": "how fast V pulls tokens apart from the limit in the terminal phase",
