@@ -75,7 +75,7 @@ def wasserstein(
     else:
         raise BadParameter(f"method {method!r} is unknown; there are: auto, {', '.join(METHODS)}.")
     lower, upper, found, ended = known or METHODS[method](problem, wish)
-    lower, upper = problem.widened(lower, upper)
+    lower, upper = map(float, problem.widened(lower, upper))
     value = upper if upper - lower <= KNOWN * upper else (lower + upper) / 2
     given = _given(problem, found) if plan and found is not None else None
     reason = f"{why}; {ended}" if ended else why
