@@ -65,6 +65,7 @@ bench: $(STAMP) $(MINILM) $(PEERS)
 docs: $(STAMP) $(SITE)
 	$(BIN)/python docs/cli_reference.py
 	$(BIN)/python docs/api_reference.py
+	$(BIN)/python docs/rooms_table.py
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_site/html
 	@echo "Open docs/_site/html/index.html"
 

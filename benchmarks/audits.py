@@ -14,10 +14,12 @@ import torch
 import frostline as fl
 from frostline.auditing import weights
 from frostline.auditing.clouds import measure
-from frostline.auditing.texts import sample
-from frostline.encoders.capture import batches, open_model, open_tokenizer, see, tokenize
-from frostline.encoders.folding import folded, norm_before
-from frostline.encoders.loading import load
+from frostline.encoders.corpus import sample
+from frostline.encoders.fold import folded, norm_before
+from frostline.encoders.forward import batches, see
+from frostline.encoders.live_model import open_model
+from frostline.encoders.load import load
+from frostline.encoders.tokenization import open_tokenizer, tokenize
 
 
 def bert_base() -> Any:

@@ -21,14 +21,15 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from benchmarks.shifts import SHIFTED, attacked, code, lines, other_languages
-from frostline.encoders.capture import batches, tokenize
+from frostline.encoders.forward import batches
+from frostline.encoders.tokenization import tokenize
 from frostline.monitoring import baseline as baselines
 from frostline.monitoring.calibration import Alarm, Conformal, evidence
 from frostline.monitoring.corruptions import corrupted, corruptions
 from frostline.monitoring.detector import PARTS, SHARPNESS, Detector, Features
 from frostline.monitoring.directions import Directions
 from frostline.monitoring.reading import read
-from frostline.monitoring.words import Probes
+from frostline.monitoring.word_probes import Probes
 
 WINDOWS = (8, 32, 128)
 RESPLITS, STREAM = 20, 50_000

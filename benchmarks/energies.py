@@ -15,13 +15,14 @@ from rich.console import Console
 
 from benchmarks.detection import Reader, auroc, without
 from benchmarks.shifts import SHIFTED, attacked, lines
-from frostline.encoders.capture import batches, tokenize
-from frostline.encoders.folding import folded
+from frostline.encoders.fold import folded
+from frostline.encoders.forward import batches
+from frostline.encoders.tokenization import tokenize
 from frostline.monitoring import baseline as baselines
 from frostline.monitoring.corruptions import corrupted
 from frostline.monitoring.detector import Detector, Features
-from frostline.monitoring.tapping import Taking, Tap
-from frostline.serving.heads import leading
+from frostline.monitoring.hooks import Taking, Tap
+from frostline.serving.head_metrics import leading
 
 COPIES = 2000
 

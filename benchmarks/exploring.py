@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from frostline import spec as specs
 from frostline.dynamics.simulation import simulate
+from frostline.exploring.address import read, to_spec
+from frostline.exploring.frames import show
 from frostline.exploring.messages import unpack
-from frostline.exploring.setting import read, to_spec
-from frostline.exploring.showing import show
+from frostline.runs.build import build_heads, build_stepper, build_tokens
 
 SIZES = {10_000: 40, 100_000: 6}
 """Tokens, and layers that are timed."""
@@ -42,10 +42,10 @@ def speed(address: str, layers: int) -> float:
 def bare(address: str, layers: int) -> float:
     """The same layers by `simulate` alone."""
     spec = to_spec(read(address))
-    x0, _ = specs.build_tokens(spec)
+    x0, _ = build_tokens(spec)
     start = time.perf_counter()
     assert spec.step is not None
-    simulate(specs.build_heads(spec), x0, until=layers * spec.step, stepper=specs.build_stepper(spec))
+    simulate(build_heads(spec), x0, until=layers * spec.step, stepper=build_stepper(spec))
     return layers / (time.perf_counter() - start)
 
 

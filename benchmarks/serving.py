@@ -25,8 +25,9 @@ import torch
 from benchmarks.audits import minilm
 from benchmarks.watching import kept
 from benchmarks.watching import texts as made_up
-from frostline.encoders.capture import open_model, open_tokenizer
-from frostline.encoders.loading import load
+from frostline.encoders.live_model import open_model
+from frostline.encoders.load import load
+from frostline.encoders.tokenization import open_tokenizer
 
 BATCH = 32
 CLIENTS = 3

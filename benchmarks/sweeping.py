@@ -19,9 +19,9 @@ import numpy as np
 from frostline.sweeping import plan as plans
 from frostline.sweeping.cluster import local
 from frostline.sweeping.dataset import Dataset
+from frostline.sweeping.driver import batch_size, sweep
 from frostline.sweeping.kinds import KINDS
-from frostline.sweeping.running import batch_size, sweep
-from frostline.sweeping.work import lost
+from frostline.sweeping.worker import lost
 
 SMALL = {"tokens": 500, "dimension": 3, "B": [1.0, 0.5, 0.2], "beta": 100.0, "until": 5.0, "step": 0.1}
 RUNS = 1000
@@ -73,7 +73,7 @@ def peak() -> float:
 RESUME = """
 import sys, time
 from benchmarks.sweeping import asked, peak
-from frostline.sweeping.running import sweep
+from frostline.sweeping.driver import sweep
 start = time.perf_counter()
 found = sweep(asked(sys.argv[1], int(sys.argv[2])))
 assert found.fresh == 0 and found.done == found.total
@@ -95,7 +95,7 @@ def resumed(runs: int) -> tuple[float, float]:
 CLIENT = """
 import sys
 from benchmarks.sweeping import peak
-from frostline.sweeping.running import sweep
+from frostline.sweeping.driver import sweep
 def main():
     asked = {"command": "theory", "out": sys.argv[1], "axes": {"seed": f"0..{int(sys.argv[2]) - 1}"},
              "spec": {"tokens": 10, "dimension": 2, "B": [1.0, 0.5], "beta": 100.0}}

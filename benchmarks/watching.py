@@ -16,11 +16,11 @@ import torch
 
 import frostline as fl
 from benchmarks.audits import minilm
-from frostline.encoders.capture import open_model
-from frostline.encoders.loading import load
+from frostline.encoders.live_model import open_model
+from frostline.encoders.load import load
 from frostline.monitoring.baseline import Baseline
-from frostline.monitoring.holding import HOLD
-from frostline.monitoring.tapping import Tap
+from frostline.monitoring.hooks import Tap
+from frostline.monitoring.pass_buffer import HOLD
 
 SIZES = ((1, 32), (1, 128), (16, 32), (16, 128), (32, 32))
 WORDS = "film story actor scene music plot script camera drama wit heart good bad slow warm cold is has feels the a"

@@ -33,9 +33,9 @@ def screenshots() -> None:
     from playwright.sync_api import sync_playwright
 
     from frostline.exploring.app import Explorer, make_app
-    from frostline.exploring.opening import open_folder
-    from frostline.web.limits import Limits
-    from frostline.web.running import hosts_of, listen, make_server, url_of
+    from frostline.exploring.saved_folders import open_folder
+    from frostline.web.request_limits import Limits
+    from frostline.web.server import hosts_of, listen, make_server, url_of
 
     images, demo = Path(__file__).parent / "images", Path(__file__).parents[1] / "demo"
     chromium = shutil.which("chromium")

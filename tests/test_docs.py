@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import frostline
-from frostline import spec as specs
+from frostline.runs import schema as specs
+from frostline.runs.build import build_heads, build_tokens
 from frostline.sweeping import plan as plans
 from tests import pages
 
@@ -24,6 +25,12 @@ ROOT = Path(__file__).parents[1]
 def test_the_cli_reference_is_the_help():
     module = runpy.run_path(str(ROOT / "docs" / "cli_reference.py"))
     assert (ROOT / "docs" / "cli.md").read_text() == module["reference"](), "run: make docs"
+
+
+def test_the_table_of_rooms_is_the_list_that_imports_are_tested_with():
+    module = runpy.run_path(str(ROOT / "docs" / "rooms_table.py"))
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert page == module["filled"](page), "run make docs"
 
 
 def test_the_api_reference_is_the_docstrings():
@@ -147,7 +154,7 @@ def test_specs_on_the_page_parse():
     found = [text for info, text in pages.blocks("docs/runs.md") if info == "toml"]
     assert found
     for block in found:
-        specs.build_heads(specs.parse(tomllib.loads(block)))
+        build_heads(specs.parse(tomllib.loads(block)))
 
 
 def test_the_sweep_on_the_page_is_one():
@@ -156,7 +163,7 @@ def test_the_sweep_on_the_page_is_one():
 
 
 def test_thresholds_on_the_page_are_read(tmp_path):
-    from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+    from frostline.auditing.audit_metrics import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
     from frostline.auditing.thresholds import read_thresholds
 
     ((_, text),) = [block for block in pages.blocks("docs/audit.md") if block[0] == "toml"]
@@ -200,7 +207,7 @@ def test_examples_build(path):
     # Of a sweep the first run stands for all.
     table = next(plans.parse(asked).runs()).table if "axes" in asked else asked
     spec = specs.parse(table)
-    assert specs.build_heads(spec) and len(specs.build_tokens(spec)[0]) > 0
+    assert build_heads(spec) and len(build_tokens(spec)[0]) > 0
 
 
 def test_every_equation_a_docstring_cites_is_on_the_theory_page():

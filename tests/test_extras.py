@@ -20,7 +20,7 @@ folder, place, BLOCKED = sys.argv[1], sys.argv[2], sys.argv[3].split()
 sys.meta_path.insert(0, Gone())
 
 import frostline as fl
-from frostline.auditing.checkpoints import SpectraLogger
+from frostline.auditing.comparison.checkpoints import SpectraLogger
 from frostline.monitoring.baseline import Baseline
 from frostline.sweeping.cluster import connected
 from typer.testing import CliRunner

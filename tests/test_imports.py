@@ -3,29 +3,16 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import frostline
+from frostline.moved import MOVED
+from frostline.rooms import room_of, row_of
 
 ROOT = Path(frostline.__file__).parent
-# A room may import from its own and from earlier rows.
-ROWS = [
-    {"printable", "errors", "notebooks", "stopping", "arrays", "compiled", "sphere", "sample", "attention"},
-    {"files"},
-    {"theory"},
-    {"dynamics", "transport"},
-    {"analysis"},
-    {"spec", "plot"},
-    {"store"},
-    {"recording", "predicting", "report"},
-    {"experiments", "encoders"},
-    {"auditing", "monitoring", "web"},
-    {"serving", "exploring", "sweeping"},
-    {"doctor"},
-    {"cli", "__main__", "__init__"},
-]
 
 
 def fresh(code):
@@ -70,13 +57,10 @@ def test_an_unknown_name_is_an_attribute_error_that_lists_the_known_ones():
         _ = frostline.simulat
 
 
-def row_of(room):
-    return next(number for number, row in enumerate(ROWS) if room in row)
-
-
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_one_way(path):
-    room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    """Those inside functions too: a room imports from its own row and from earlier ones."""
+    room = room_of(path.relative_to(ROOT).parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("frostline"):
             rest = (node.module or "").split(".")[1:]
@@ -85,3 +69,31 @@ def test_imports_point_one_way(path):
                 if target == "__version__":
                     continue
                 assert row_of(target) <= row_of(room), f"{path.name} imports {target}"
+
+
+def test_a_module_name_stands_once_in_the_tree():
+    shared = {"__init__", "base", "app", "schema"}
+    names = Counter(path.stem for path in ROOT.rglob("*.py") if path.parent.name != "cli")
+    assert {name for name, count in names.items() if count > 1} <= shared
+
+
+def test_no_room_has_the_name_of_a_public_function():
+    rooms = {path.parent.name for path in ROOT.rglob("__init__.py")} - {ROOT.name, "plot", "mean_map"}
+    assert not rooms & set(frostline.__all__)
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_an_old_name_of_a_module_works_and_warns(old):
+    code = f"""
+import warnings, importlib
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    module = importlib.import_module({old!r})
+assert "is now {MOVED[old][0]}" in str(said[0].message), said
+for home in {MOVED[old]!r}:
+    for name, value in vars(importlib.import_module(home)).items():
+        if not name.startswith("__"):
+            getattr(module, name)
+print("whole")
+"""
+    assert fresh(code) == "whole"

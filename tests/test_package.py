@@ -153,7 +153,7 @@ def test_encoders(environment, tmp_path):
 @pytest.mark.slow
 def test_monitor(environment, tmp_path):
     python = environment("monitor")
-    run(python, "-c", "import frostline.serving.app, frostline.serving.telemetry, frostline.web.running")
+    run(python, "-c", "import frostline.serving.app, frostline.serving.telemetry, frostline.web.server")
     assert "there is no file" in frostline(python, "serve", "none.frost", "--model", tmp_path, "--port", 0, code=2)
 
 

@@ -8,7 +8,7 @@ import torch
 
 import frostline as fl
 from frostline.sweeping import plan as plans
-from frostline.sweeping.running import Sweep
+from frostline.sweeping.driver import Sweep
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh, sentences
 

@@ -6,7 +6,8 @@ The public names below are imported when first used, so that ``import frostline`
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from frostline.notebooks import html_of
+from frostline import moved
+from frostline.results import ABILITIES
 
 __version__ = "0.1.0"
 
@@ -33,18 +34,18 @@ _HOMES = {
     "laplace_growth": "frostline.analysis.laplace",
     "fit": "frostline.analysis.fits",
     "wasserstein": "frostline.transport.solve",
-    "Coupling": "frostline.transport.distance",
+    "Coupling": "frostline.transport.interval",
     "sliced": "frostline.transport.sliced",
-    "distance_curve": "frostline.analysis.curves",
-    "load_run": "frostline.store",
+    "distance_curve": "frostline.analysis.distance",
+    "load_run": "frostline.runs.directory",
     "audit": "frostline.auditing.audit",
-    "diff": "frostline.auditing.comparing",
+    "diff": "frostline.auditing.comparison.compare",
     "baseline": "frostline.monitoring.baseline",
-    "load_baseline": "frostline.monitoring.frost",
+    "load_baseline": "frostline.monitoring.baseline_file",
     "merge": "frostline.monitoring.baseline",
-    "watch": "frostline.monitoring.watching",
-    "wrap": "frostline.monitoring.wrapping",
-    "sweep": "frostline.sweeping.running",
+    "watch": "frostline.monitoring.watch",
+    "wrap": "frostline.monitoring.wrap",
+    "sweep": "frostline.sweeping.driver",
 }
 _MODULES = {
     "sample": "frostline.sample",
@@ -54,29 +55,32 @@ _MODULES = {
     "plot": "frostline.plot",
 }
 
+moved.install()
+ABILITIES.update({"Trajectory._repr_html_": "frostline.plot.notebook:trajectory_html"})
+
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
 if TYPE_CHECKING:
     from frostline import errors, plot, sample, sphere
     from frostline.analysis.certificates import certificate
     from frostline.analysis.clusters import clusters
-    from frostline.analysis.curves import distance_curve
+    from frostline.analysis.distance import distance_curve
     from frostline.analysis.fits import fit
     from frostline.analysis.laplace import laplace, laplace_growth
     from frostline.analysis.phases import phases
     from frostline.analysis.stability import stability
     from frostline.attention import Attention, Factored
     from frostline.auditing.audit import audit
-    from frostline.auditing.comparing import diff
+    from frostline.auditing.comparison.compare import diff
     from frostline.dynamics.mean_map import mean_map
     from frostline.dynamics.simulation import Trajectory, simulate
     from frostline.dynamics.steppers import RK4, Adaptive, Euler
     from frostline.monitoring.baseline import baseline, merge
-    from frostline.monitoring.frost import load_baseline
-    from frostline.monitoring.watching import watch
-    from frostline.monitoring.wrapping import wrap
-    from frostline.store import load_run
-    from frostline.sweeping.running import sweep
+    from frostline.monitoring.baseline_file import load_baseline
+    from frostline.monitoring.watch import watch
+    from frostline.monitoring.wrap import wrap
+    from frostline.runs.directory import load_run
+    from frostline.sweeping.driver import sweep
     from frostline.theory import densities
     from frostline.theory.bounds import bound
     from frostline.theory.flow import zero_temperature
@@ -84,7 +88,7 @@ if TYPE_CHECKING:
     from frostline.theory.rates import rates
     from frostline.theory.regime import regime
     from frostline.theory.terminal import terminal
-    from frostline.transport.distance import Coupling
+    from frostline.transport.interval import Coupling
     from frostline.transport.sliced import sliced
     from frostline.transport.solve import wasserstein
 
@@ -94,17 +98,12 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_HOMES[name]), name)
     elif name in _MODULES:
         value = import_module(_MODULES[name])
+    elif f"frostline.{name}" in moved.MOVED:
+        value = import_module(f"frostline.{name}")
     else:
         raise AttributeError(f"frostline has no public name {name!r}; there are: {', '.join(sorted(__all__))}")
     globals()[name] = value
     return value
-
-
-def _html_of_run(run: Any) -> str:
-    return str(import_module("frostline.plot").trajectory_html(run))
-
-
-html_of["Trajectory"] = _html_of_run
 
 
 def __dir__() -> list[str]:

@@ -55,3 +55,7 @@ class BadBaseline(FrostlineError):
 
 class BadCluster(FrostlineError):
     """A scheduler that does not answer, or workers that cannot be used."""
+
+
+class MissingExtra(FrostlineError):
+    """A package of an extra is not installed; the message has the line to type."""

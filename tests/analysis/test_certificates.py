@@ -10,7 +10,7 @@ import frostline as fl
 from frostline.errors import BadParameter, BadRun
 from frostline.transport.exact import exact
 from tests.problems import turning
-from tests.problems_of_runs import random_run, true_targets
+from tests.runs.problems import random_run, true_targets
 
 STEPPERS = {"euler": fl.Euler(0.05), "rk4": fl.RK4(0.05), "adaptive": fl.Adaptive(1e-6), "long steps": fl.Euler(0.5)}
 

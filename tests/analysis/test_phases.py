@@ -150,7 +150,7 @@ def test_a_metastable_run_and_its_terminal_phase():
 
 def test_two_effects_of_finite_n_are_told_apart():
     """Frozen stragglers are off-cluster and not imbalance; a swapped cluster is imbalance and not off-cluster."""
-    from frostline.analysis.curves import Measure
+    from frostline.analysis.distance import Measure
 
     head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), 10.0)
     start = np.array([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.1], [-1.0, 0.0]])

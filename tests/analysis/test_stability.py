@@ -5,7 +5,7 @@ import pytest
 
 import frostline as fl
 from frostline.errors import BadArray, BadParameter
-from tests.problems_of_runs import random_head
+from tests.runs.problems import random_head
 
 
 @pytest.mark.parametrize("even", [True, False])

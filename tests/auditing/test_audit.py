@@ -9,15 +9,16 @@ import torch
 
 import frostline as fl
 from frostline.auditing.audit import audit
+from frostline.auditing.audit_metrics import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
 from frostline.auditing.findings import Finding
-from frostline.auditing.frost import frost_line
-from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+from frostline.auditing.frost_line import frost_line
 from frostline.auditing.plateau import plateau
-from frostline.auditing.saving import check_folder, save_audit
-from frostline.auditing.shared import once
-from frostline.auditing.texts import read_texts, sample, some
+from frostline.auditing.save import check_folder, save_audit
+from frostline.auditing.shared_layers import once
 from frostline.auditing.thresholds import broken, read_thresholds
-from frostline.encoders import capture, loading
+from frostline.encoders import forward as capture
+from frostline.encoders import load as loading
+from frostline.encoders.corpus import read_texts, sample, some
 from tests.encoders import tiny
 
 
@@ -48,7 +49,7 @@ def test_the_mean_cosine_is_that_of_all_pairs(found, folder):
     encoder = loading.load(folder)
     model = capture.open_model(encoder)
     tokenized = capture.tokenize(encoder, capture.open_tokenizer(encoder), tiny.TEXTS * 3)
-    from frostline.encoders.folding import norm_before
+    from frostline.encoders.fold import norm_before
 
     cosines = []
     for batch in capture.batches(tokenized, tokens=1):

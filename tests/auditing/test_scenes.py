@@ -7,10 +7,10 @@ import pytest
 
 import frostline as fl
 from frostline.auditing.scenes import FRAMES, dominant
-from frostline.encoders.folding import folded
-from frostline.encoders.loading import load
+from frostline.encoders.fold import folded
+from frostline.encoders.load import load
 from frostline.exploring.messages import unpack
-from frostline.exploring.opening import open_folder
+from frostline.exploring.saved_folders import open_folder
 from tests.encoders import tiny
 
 TEXTS = ["the ice melts in the ground", "water", "the frost line moves below the cloud and the ice"]

@@ -3,9 +3,9 @@
 import pytest
 
 from frostline.auditing.audit import audit
-from frostline.auditing.comparing import diff
-from frostline.auditing.comparison_page import save_comparison
-from frostline.auditing.saving import save_audit
+from frostline.auditing.comparison.compare import diff
+from frostline.auditing.comparison.comparison_page import save_comparison
+from frostline.auditing.save import save_audit
 from tests.browser.chromium import needs_chromium
 from tests.encoders import tiny
 

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline import spec as specs
+from frostline.exploring.address import read, to_spec
 from frostline.exploring.messages import FINEST
-from frostline.exploring.opening import open_folder
-from frostline.exploring.setting import read, to_spec
-from frostline.recording import record
-from frostline.store import load_run
+from frostline.exploring.saved_folders import open_folder
+from frostline.runs import schema as specs
+from frostline.runs.build import build_heads, build_stepper, build_tokens
+from frostline.runs.directory import load_run
+from frostline.runs.record import record
 from tests.browser.chromium import needs_chromium
 from tests.exploring.conftest import exploring
 
@@ -107,9 +108,9 @@ def test_the_overlay_is_the_limit_of_the_library(visit):
         page = visit(f"?{address}")
         until(page, "run?.ready")
         spec = to_spec(read(address))
-        x0, _ = specs.build_tokens(spec)
+        x0, _ = build_tokens(spec)
         goal = np.array(page.evaluate("Array.from(run.goals)")).reshape(x0.shape)
-        assert goal == pytest.approx(np.asarray(fl.limit(specs.build_heads(spec))(x0)), abs=1e-6)
+        assert goal == pytest.approx(np.asarray(fl.limit(build_heads(spec))(x0)), abs=1e-6)
 
 
 def test_moving_a_slider_moves_the_cloud_and_the_address(visit):
@@ -120,8 +121,8 @@ def test_moving_a_slider_moves_the_cloud_and_the_address(visit):
     until(page, "before => run.since > before && run.ended && run.shown === run.frames.length - 1", arg=stream)
     assert "beta=3.16" in page.url and np.abs(cloud(page) - before).max() > 1000
     spec = to_spec(read(page.url.partition("?")[2]))
-    x0, _ = specs.build_tokens(spec)
-    run = fl.simulate(specs.build_heads(spec), x0, until=spec.until, stepper=specs.build_stepper(spec))
+    x0, _ = build_tokens(spec)
+    run = fl.simulate(build_heads(spec), x0, until=spec.until, stepper=build_stepper(spec))
     assert cloud(page).reshape(x0.shape) / 32767 == pytest.approx(run.tokens[-1], abs=2e-5)
 
 

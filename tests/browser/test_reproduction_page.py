@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from frostline.experiments.catalogue import chosen
-from frostline.experiments.running import reproduce
+from frostline.experiments.claims.catalogue import chosen
+from frostline.experiments.runner import reproduce
 from tests.browser.chromium import needs_chromium
 
 pytestmark = needs_chromium

@@ -143,7 +143,7 @@ def test_reproduce(call, tmp_path):
 
 def test_a_claim_that_fails(call, monkeypatch):
     """--check turns it into exit code 1; without it the page and the sentence say so."""
-    monkeypatch.setattr("frostline.experiments.wasserstein_stability.TIMES", (0.0, 0.5, 2.0))
+    monkeypatch.setattr("frostline.experiments.claims.wasserstein_stability.TIMES", (0.0, 0.5, 2.0))
     real = fl.stability
 
     def longer(head, x, other, *, times):
@@ -152,7 +152,7 @@ def test_a_claim_that_fails(call, monkeypatch):
             found, times=np.array(times), bound=found.bound[0] * np.exp(found.ell * np.array(times))
         )
 
-    monkeypatch.setattr("frostline.experiments.wasserstein_stability.stability", longer)
+    monkeypatch.setattr("frostline.experiments.claims.wasserstein_stability.stability", longer)
     failed = call("reproduce", "stability", "--out", "there", "--check")
     assert failed.exit_code == 1 and "FAILS" in failed.stdout and "asked" in failed.stdout
     assert call("reproduce", "stability", "--out", "there").exit_code == 0

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import frostline as fl
 from frostline.dynamics.mean_map import choose
-from frostline.dynamics.mean_map.bounds import RATIOS, bounds
 from frostline.dynamics.mean_map.boxes import HALF, LEVELS, boxed, lift
 from frostline.dynamics.mean_map.groups import Group, largest
 from frostline.dynamics.mean_map.pairs import exponential
 from frostline.dynamics.mean_map.proxies import proxies
+from frostline.dynamics.mean_map.proxy_errors import RATIOS, bounds
 from frostline.dynamics.mean_map.tree import Plan, tree
 from frostline.errors import BadParameter
 from frostline.theory.flow import at_clocks

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.auditing.freezing import Glass
-from frostline.encoders import adapters, capture, folding, heads, loading, positions, proof
+from frostline.auditing.fidelity import Glass
+from frostline.encoders import families as adapters
+from frostline.encoders import fold as folding
+from frostline.encoders import forward as capture
+from frostline.encoders import heads, positions
+from frostline.encoders import load as loading
+from frostline.encoders import verify as proof
 from frostline.sphere import unit_rows
 from tests.encoders import tiny
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import frostline as fl
-from frostline.auditing.rounding import compare
-from frostline.encoders.proof import ALLOWED
-from tests.auditing.formats import ASKED
+from frostline.auditing.comparison.rounding import compare
+from frostline.encoders.verify import ALLOWED
+from tests.auditing.comparison.formats import ASKED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 CHEMISTRY = "models/transformers/"

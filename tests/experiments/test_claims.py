@@ -8,9 +8,10 @@ import pytest
 
 import frostline as fl
 from frostline.errors import BadParameter
-from frostline.experiments import setting, theorem, training
-from frostline.experiments.catalogue import CLAIMS, chosen
+from frostline.experiments import setting
 from frostline.experiments.claim import Check, Judgement
+from frostline.experiments.claims import theorem, training
+from frostline.experiments.claims.catalogue import CLAIMS, chosen
 
 ROOT = "frostline.experiments."
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from frostline.exploring.app import Explorer, make_app
-from frostline.web.limits import Limits
-from frostline.web.running import hosts_of, listen, make_server, url_of
+from frostline.web.request_limits import Limits
+from frostline.web.server import hosts_of, listen, make_server, url_of
 from tests.serving.client import Client
 
 

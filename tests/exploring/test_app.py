@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import frostline as fl
+from frostline.exploring.address import read, to_spec
 from frostline.exploring.messages import FINEST, unpack
-from frostline.exploring.opening import open_folder
-from frostline.exploring.setting import read, to_spec
+from frostline.exploring.saved_folders import open_folder
 from frostline.files.plain_json import plain
-from frostline.predicting import predict
-from frostline.spec import to_table
+from frostline.runs import schema as specs
+from frostline.runs.predict import predict
+from frostline.runs.schema import to_table
 from tests.exploring.conftest import exploring
 
 SMALL = "n=100&until=1"
@@ -216,10 +217,10 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path, change):
     import torch
     from safetensors.torch import load_file, save_file
 
-    from frostline.recording import record
+    from frostline.runs.record import record
 
     table = {"tokens": 4, "dimension": 2, "B": [1, 0.5], "beta": 5.0, "until": 1.0, "save_at": [0, 1]}
-    folder = record(fl.spec.parse(table), out=tmp_path / "run").folder
+    folder = record(specs.parse(table), out=tmp_path / "run").folder
     arrays = load_file(folder / "arrays.safetensors")
     for name, value in change.items():
         arrays[name] = arrays[name] * np.nan if value == "nan" else torch.tensor(value, dtype=torch.float64)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from frostline.exploring.address import read, to_spec
+from frostline.exploring.frames import show
 from frostline.exploring.messages import unpack
 from frostline.exploring.presets import PRESETS
-from frostline.exploring.setting import read, to_spec
-from frostline.exploring.showing import show
 
 BY_NAME = {preset.name: preset for preset in PRESETS}
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.analysis.curves import Measure
+from frostline.analysis.distance import Measure
 from frostline.transport.atoms import two_atoms
 from frostline.transport.exact import exact
-from frostline.transport.index import index_coupling
+from frostline.transport.index_coupling import index_coupling
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -11,8 +11,8 @@ import frostline as fl
 from frostline.theory.flow import at_clocks
 from frostline.transport.exact import exact
 from tests.problems import head_with, symmetric
-from tests.problems_of_runs import random_run, true_targets
-from tests.test_recording import command, content
+from tests.runs.problems import random_run, true_targets
+from tests.runs.test_record import command, content
 from tests.theory.test_flow import TIMES, oracle, zero_field
 from tests.tolerances import FLOAT32_LOW_D, FLOAT32_MIDDLE_D, ZERO_TEMPERATURE
 

@@ -9,7 +9,7 @@ from frostline.sphere import unit_rows
 from frostline.theory.flow import at_clocks
 from frostline.theory.rates import rates
 from frostline.transport.atoms import two_atoms
-from frostline.transport.index import index_coupling
+from frostline.transport.index_coupling import index_coupling
 from tests.problems import head_with, jordan, symmetric
 
 CLOCKS = [0.3, 1.0, 3.0, 8.0]

@@ -3,7 +3,8 @@
 import pytest
 
 import frostline as fl
-from frostline.encoders import capture, loading
+from frostline.encoders import forward as capture
+from frostline.encoders import load as loading
 from tests.encoders import tiny
 from tests.monitoring.sentences import sentences
 

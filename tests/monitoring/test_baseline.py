@@ -10,11 +10,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import frostline as fl
-from frostline.encoders import capture, loading
+from frostline.encoders import forward as capture
+from frostline.encoders import load as loading
+from frostline.monitoring.baseline_file import load_baseline
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.frost import load_baseline
 from frostline.monitoring.reading import read
-from frostline.monitoring.watching import watch
+from frostline.monitoring.watch import watch
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh, sentences
 

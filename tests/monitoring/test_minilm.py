@@ -8,7 +8,8 @@ import torch
 from benchmarks.detection import auroc
 
 import frostline as fl
-from frostline.encoders import capture, loading
+from frostline.encoders import forward as capture
+from frostline.encoders import load as loading
 from frostline.monitoring.corruptions import corrupted, shuffled, typos
 from tests.monitoring.sentences import sentences
 
@@ -30,7 +31,7 @@ def base(folder):
 
 def test_broken_and_foreign_text_is_seen(base, folder):
     """300 fresh sentences against their own broken copies, and against prose of other subjects."""
-    from frostline.auditing.texts import sample
+    from frostline.encoders.corpus import sample
 
     known = set(sentences(900, seed=0))
     normal = [text for text in sentences(700, seed=1) if text not in known][:300]

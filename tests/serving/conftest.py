@@ -6,8 +6,8 @@ import pytest
 
 from frostline.serving.app import make_app
 from frostline.serving.service import Service
-from frostline.web.limits import Limits
-from frostline.web.running import hosts_of, listen, make_server, url_of
+from frostline.web.request_limits import Limits
+from frostline.web.server import hosts_of, listen, make_server, url_of
 from tests.monitoring import conftest as monitoring
 from tests.serving.client import Client
 

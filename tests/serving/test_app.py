@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from frostline.web.limits import Limits
+from frostline.web.request_limits import Limits
 from tests.monitoring.sentences import fresh
 from tests.serving.client import Client
 from tests.serving.conftest import SHORT, serving

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from frostline.errors import BadText
-from frostline.monitoring.scoring import Scorer
+from frostline.monitoring.scorer import Scorer
 from frostline.serving.batching import Batcher, Late, Overloaded
 from tests.monitoring.sentences import fresh
 from tests.tolerances import SAME_TEXT

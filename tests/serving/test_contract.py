@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frostline.web.limits import Limits
+from frostline.web.request_limits import Limits
 from tests.serving.conftest import serving
 
 # schemathesis does not know that a body can be too large (413), too.

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from frostline.web.running import listen
+from frostline.web.server import listen
 from tests.monitoring.sentences import fresh
 from tests.serving.conftest import serving
 from tests.serving.test_app import STRANGE

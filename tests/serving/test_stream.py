@@ -5,7 +5,7 @@ import pytest
 
 from frostline.errors import BadParameter
 from frostline.monitoring.calibration import Alarm
-from frostline.monitoring.judging import Reason, Scores
+from frostline.monitoring.reasons import Reason, Scores
 from frostline.serving.stream import ENOUGH, RECENT, Stream
 
 ALARM = Alarm.once_in(100)

@@ -7,7 +7,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import frostline as fl
 from frostline.errors import BadParameter
-from frostline.serving import heads
+from frostline.serving import head_metrics as heads
 from frostline.serving.telemetry import ASKED_BY, configure, observe
 from tests.monitoring.sentences import fresh
 from tests.serving.conftest import serving

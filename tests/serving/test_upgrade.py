@@ -8,8 +8,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from frostline.errors import BadParameter
-from frostline.monitoring import frost as module
-from frostline.monitoring.frost import load_baseline
+from frostline.monitoring import baseline_file as module
+from frostline.monitoring.baseline_file import load_baseline
 from frostline.serving.events import APPLICATION, Events, connect
 from tests.monitoring.sentences import fresh
 from tests.monitoring.test_baseline import open_header

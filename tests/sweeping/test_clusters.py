@@ -10,7 +10,7 @@ import pytest
 
 from frostline.errors import BadCluster
 from frostline.sweeping.dataset import parts, read_table
-from frostline.sweeping.running import sweep
+from frostline.sweeping.driver import sweep
 from tests.sweeping.machines import ROOT, free_port, kill_children, scheduler, started, wait_for, worker
 from tests.sweeping.test_sweep import LONG, SMALL, rows, table
 
@@ -142,7 +142,7 @@ def test_the_manifest_for_kubernetes_works_as_written_on_the_loopback(tmp_path):
 
 
 def test_a_scheduler_that_is_gone_for_good_is_said_and_what_is_done_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("frostline.sweeping.running.PATIENCE", 3.0)
+    monkeypatch.setattr("frostline.sweeping.driver.PATIENCE", 3.0)
     port = free_port()
     (tmp_path / "sweep.toml").write_text(LONG.format(out=tmp_path / "runs"))
     with scheduler(port) as one, worker(port):

@@ -15,7 +15,7 @@ from frostline.errors import BadRun
 from frostline.sweeping import dataset
 from frostline.sweeping.dataset import Dataset, read_table, schema_of
 from frostline.sweeping.kinds import KINDS
-from frostline.sweeping.work import lost
+from frostline.sweeping.worker import lost
 
 KIND = KINDS["theory"]
 TABLE = {"tokens": {"count": 5}, "dimension": 2, "B": [1.0, 0.5], "beta": 1.0}

@@ -14,12 +14,13 @@ import pytest
 
 import frostline as fl
 from frostline.errors import BadCluster, BadParameter, BadSpec
-from frostline.recording import record
+from frostline.runs import schema as specs
+from frostline.runs.record import record
 from frostline.sweeping import plan as plans
-from frostline.sweeping import work as working
+from frostline.sweeping import worker as working
 from frostline.sweeping.dataset import parts, read_table
+from frostline.sweeping.driver import batch_size, standing, sweep
 from frostline.sweeping.kinds import KINDS
-from frostline.sweeping.running import batch_size, standing, sweep
 from tests.encoders import tiny
 from tests.monitoring import conftest as monitoring
 from tests.sweeping.machines import ROOT, wait_for
@@ -58,7 +59,7 @@ def test_every_run_is_there_once_and_failures_have_their_errors(swept):
 def test_rows_are_what_the_command_says(swept, tmp_path):
     out, _ = swept
     (mine,) = [row for row in rows(out) if row["beta"] == 100 and row["seed"] == 1]
-    spec = fl.spec.parse(SMALL | {"beta": 100.0, "seed": 1})
+    spec = specs.parse(SMALL | {"beta": 100.0, "seed": 1})
     summary = record(spec, out=tmp_path / "run").summary
     assert mine["w_last"] == summary["distance"]["last"] and mine["steps"] == summary["steps"]
     assert mine["limit"] == summary["limit"]["kind"] and mine["off_cluster"] == summary["off_cluster"]
@@ -79,7 +80,7 @@ def test_one_worker_gives_the_same_rows(swept, tmp_path, monkeypatch):
 
 def test_what_is_there_is_not_run_again(swept, monkeypatch):
     out, _ = swept
-    monkeypatch.setattr("frostline.sweeping.running.connected", None)
+    monkeypatch.setattr("frostline.sweeping.driver.connected", None)
     again = sweep(table(out, {"beta": [100, 10], "seed": "1..2"}))
     assert (again.total, again.done, again.fresh) == (4, 4, 0)
 
@@ -103,9 +104,9 @@ def test_arrays_are_kept_on_request(tmp_path):
     sweep(table(tmp_path / "runs", {"seed": [3]}, spec=spec, arrays=True), workers=1)
     (row,) = rows(tmp_path / "runs")
     arrays = load_file(tmp_path / "runs" / "_arrays" / f"{row['id']}.safetensors")
-    spec = fl.spec.parse(spec | {"seed": 3})
+    spec = specs.parse(spec | {"seed": 3})
     head = fl.Attention.from_matrices([[1.0, 0], [0, 0.5]], [[1.0, 0], [0, 1.0]], beta=10.0)
-    x0, _ = fl.spec.build_tokens(spec)
+    x0, _ = fl.build_tokens(spec)
     run = fl.simulate(head, x0, until=3.0, stepper=fl.Euler(0.1))
     assert arrays["tokens"][-1] == pytest.approx(run.tokens[-1], abs=1e-12)
 

@@ -6,7 +6,7 @@ import pytest
 import frostline as fl
 from frostline.errors import BadParameter, NoLimit
 from frostline.theory.rates import rates
-from frostline.transport.index import index_coupling
+from frostline.transport.index_coupling import index_coupling
 from tests.problems import head_with, similar, symmetric, turning
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import frostline as fl
 from frostline.errors import BadArray, BadParameter, BadWeights, OffSphere
 from frostline.theory.flow import at_clocks
-from frostline.transport.index import index_coupling
+from frostline.transport.index_coupling import index_coupling
 from frostline.transport.sliced import sliced
 from tests.problems import head_with, symmetric
 

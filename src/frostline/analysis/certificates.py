@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from frostline.analysis.replaying import Node, one_run, replay, shares, velocity
+from frostline.analysis.replay import Node, one_run, replay, shares, velocity
 from frostline.arrays import as_float64, as_order
 from frostline.attention import is_plain
 from frostline.dynamics.simulation import Trajectory
@@ -22,7 +22,7 @@ from frostline.theory.expansion import PAD, Derivative
 from frostline.theory.flow import zero_temperature
 from frostline.theory.limits import limit
 from frostline.theory.regime import Regime
-from frostline.transport.index import power_mean
+from frostline.transport.index_coupling import power_mean
 
 VACUOUS = 2.0
 """The diameter of the sphere: a bound from here on says nothing."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from frostline.analysis.curves import OFF_CLUSTER
-from frostline.analysis.replaying import one_run, shares
+from frostline.analysis.distance import OFF_CLUSTER
+from frostline.analysis.replay import one_run, shares
 from frostline.arrays import as_float64, as_number, as_positive
 from frostline.attention import Attention, Layer, is_plain
 from frostline.dynamics.simulation import Trajectory, simulate

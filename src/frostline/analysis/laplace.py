@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from frostline.analysis.replaying import one_run, replay
+from frostline.analysis.replay import one_run, replay
 from frostline.arrays import Array, as_float64
 from frostline.attention import Attention
 from frostline.dynamics.mean_map.base import mean_map

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import ndimage
 
-from frostline.analysis.curves import Curve, step_curve
+from frostline.analysis.distance import Curve, step_curve
 from frostline.arrays import Array, as_positive, as_tensor, as_times
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadRun

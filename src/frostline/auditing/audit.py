@@ -12,35 +12,28 @@ import pyarrow as pa
 from torch import nn
 
 from frostline.auditing import findings as finding_rules
-from frostline.auditing.at_work import Measured, Measuring, Report, controls_of, measured_on
+from frostline.auditing.assumptions import Assumption, assumptions_of
+from frostline.auditing.audit_metrics import metrics_of
 from frostline.auditing.cautions import cautions_of, zero_layers
 from frostline.auditing.clouds import measure
+from frostline.auditing.controls import Measured, Measuring, Report, controls_of, measured_on
 from frostline.auditing.findings import Finding
-from frostline.auditing.frost import FEWEST, FrostLine
+from frostline.auditing.frost_line import FEWEST, FrostLine
 from frostline.auditing.headline import sentence_of
-from frostline.auditing.judging import Assumption, assumptions_of, metrics_of
 from frostline.auditing.plateau import Plateau
 from frostline.auditing.scenes import Scene, scenes
-from frostline.auditing.shared import once
+from frostline.auditing.shared_layers import once
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
-from frostline.auditing.texts import checked, sample, unread
 from frostline.auditing.weights import Range, Weights, read
-from frostline.encoders.capture import (
-    Batch,
-    Model,
-    Tokenized,
-    batches,
-    longest,
-    noise,
-    open_model,
-    open_tokenizer,
-    plain_copy,
-    tokenize,
-)
-from frostline.encoders.folding import FoldedLayer, folded
-from frostline.encoders.loading import Encoder, load, need
-from frostline.encoders.proof import Proof, prove
+from frostline.encoders.corpus import checked, sample, unread
+from frostline.encoders.fold import FoldedLayer, folded
+from frostline.encoders.forward import Batch, batches, noise
+from frostline.encoders.live_model import Model, open_model, plain_copy
+from frostline.encoders.load import Encoder, load
+from frostline.encoders.tokenization import Tokenized, longest, open_tokenizer, tokenize
+from frostline.encoders.verify import Proof, prove
 from frostline.errors import BadModel, BadText
+from frostline.extras import need
 from frostline.files.plain_json import plain
 from frostline.printable import one_line
 
@@ -94,7 +87,7 @@ class Audit:
 
     def save(self, folder: str | Path) -> Path:
         """Write the page, the JSON, tables and figures into a folder; the page's path."""
-        from frostline.auditing.saving import save_audit
+        from frostline.auditing.save import save_audit
 
         return save_audit(self, Path(folder))
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from frostline.encoders.folders import described
-from frostline.encoders.folding import FoldedLayer
-from frostline.encoders.loading import Encoder
-from frostline.encoders.proof import Proof
-from frostline.encoders.unused import grouped
+from frostline.encoders.fold import FoldedLayer
+from frostline.encoders.load import Encoder
+from frostline.encoders.model_folders import described
+from frostline.encoders.unused_tensors import grouped
+from frostline.encoders.verify import Proof
 
 ZERO = "attention weights that are zero"
 

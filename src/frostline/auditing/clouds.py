@@ -10,11 +10,13 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
 from frostline.arrays import evenly_spread
-from frostline.auditing.freezing import TINY, Glass, on_unit_sphere
-from frostline.encoders.capture import Batch, Model, Tokenized, batches, rows, see
-from frostline.encoders.folding import FoldedLayer, Norm
-from frostline.encoders.loading import Encoder
+from frostline.auditing.fidelity import TINY, Glass, on_unit_sphere
+from frostline.encoders.fold import FoldedLayer, Norm
+from frostline.encoders.forward import Batch, batches, rows, see
+from frostline.encoders.live_model import Model
+from frostline.encoders.load import Encoder
 from frostline.encoders.positions import UNSEEN, Positions, positions
+from frostline.encoders.tokenization import Tokenized
 from frostline.sphere import geodesic
 
 CLOSE_TEXTS, CLOSE_TOKENS = 64, 128

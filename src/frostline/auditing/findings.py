@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from frostline.auditing.clouds import Clouds
-from frostline.auditing.frost import FEWEST, FrostLine
-from frostline.auditing.perturbing import Perturbations
+from frostline.auditing.frost_line import FEWEST, FrostLine
+from frostline.auditing.perturbations import Perturbations
 from frostline.auditing.weights import Weights
 from frostline.printable import one_line
 

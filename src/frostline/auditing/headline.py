@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from frostline.arrays import evenly_spread
-from frostline.auditing.at_work import Measured
+from frostline.auditing.controls import Measured
 from frostline.auditing.findings import FEW
-from frostline.auditing.frost import FrostLine
+from frostline.auditing.frost_line import FrostLine
 from frostline.auditing.weights import Weights
-from frostline.encoders.loading import Encoder
+from frostline.encoders.load import Encoder
 
 DEPTHS = 6
 """Depths at which the headline says how much of the way is left: no more than one can read."""

@@ -14,7 +14,7 @@ from frostline import plot
 from frostline.auditing import figures
 from frostline.auditing.audit import Audit
 from frostline.auditing.findings import Finding
-from frostline.report.page import inlined, render
+from frostline.report.html import inlined, render
 
 READINGS = {
     "concentration": (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from frostline.auditing.frost import FEWEST, RESAMPLED
+from frostline.auditing.frost_line import FEWEST, RESAMPLED
 
 QUIET = 0.25
 """A layer that moves the cloud by less than this share of what the fastest one does is quiet."""

@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from frostline.auditing.clouds import CLOSE_TOKENS, linked
-from frostline.auditing.spectra import STORED
-from frostline.encoders.capture import Model, Tokenized, batches, rows, see
-from frostline.encoders.folding import FoldedLayer, norm_before
-from frostline.encoders.loading import Encoder
+from frostline.encoders.fold import FoldedLayer, norm_before
+from frostline.encoders.forward import batches, rows, see
+from frostline.encoders.live_model import Model
+from frostline.encoders.load import Encoder
+from frostline.encoders.spectra import STORED
+from frostline.encoders.tokenization import Tokenized
 from frostline.theory.spectrum import leading
 
 FRAMES = {

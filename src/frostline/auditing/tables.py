@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from frostline.auditing.at_work import Measured
+from frostline.auditing.controls import Measured
 from frostline.auditing.weights import Weights
-from frostline.encoders.folding import FoldedLayer
+from frostline.encoders.fold import FoldedLayer
 
 SCALE_FREE = (
     "logit_rank",

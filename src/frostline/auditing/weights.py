@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Complex, Float
 
-from frostline.auditing.spectra import Factors, HeadSpectra, effective_rank, spectra
-from frostline.encoders.folding import FoldedLayer
-from frostline.encoders.loading import Encoder
+from frostline.encoders.fold import FoldedLayer
+from frostline.encoders.load import Encoder
+from frostline.encoders.spectra import Factors, HeadSpectra, effective_rank, spectra
 
 DRAWS = 32
 """Random heads of the same shape that stand beside the real ones."""

@@ -45,11 +45,11 @@ def audit(
 
     Example: frostline audit path/to/all-MiniLM-L6-v2 --text sample --out audit
     """
-    from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
-    from frostline.auditing.saving import check_folder
-    from frostline.auditing.texts import read_texts, some
+    from frostline.auditing.audit_metrics import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+    from frostline.auditing.save import check_folder
     from frostline.auditing.thresholds import broken, read_thresholds
     from frostline.cli.progress import shares
+    from frostline.encoders.corpus import read_texts, some
     from frostline.errors import BadParameter
 
     check_folder(out)
@@ -62,10 +62,10 @@ def audit(
         )
     with shares("auditing", shown=not quiet) as report, ExitStack() as stack:
         from frostline.auditing.audit import audit as run
-        from frostline.auditing.saving import save_audit
+        from frostline.auditing.save import save_audit
 
         if workers is not None or cluster is not None:
-            from frostline.encoders.loading import need
+            from frostline.extras import need
 
             need("distributed", extra="cluster")
             from frostline.sweeping import splitting

@@ -33,13 +33,13 @@ def baseline(
     from frostline.errors import BadParameter
     from frostline.monitoring.baseline import baseline as learn
     from frostline.monitoring.baseline import merge as pool
-    from frostline.monitoring.frost import load_baseline
+    from frostline.monitoring.baseline_file import load_baseline
 
     if inspect:
         found = load_baseline(model)
     else:
-        from frostline.auditing.texts import read_texts, some
         from frostline.cli.progress import shares
+        from frostline.encoders.corpus import read_texts, some
 
         if (text is None) == (not merge):
             raise BadParameter("give --text FILE with normal texts, one per line, or --merge FILE twice or more.")

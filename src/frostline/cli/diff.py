@@ -30,14 +30,14 @@ def diff(
 
     Example: frostline diff path/to/base path/to/tuned --out diff
     """
-    from frostline.auditing.checkpoints import checkpoints, series
-    from frostline.auditing.comparing import diff as run
-    from frostline.auditing.comparison_page import FACTS, save_comparison
-    from frostline.auditing.outside import name_of
-    from frostline.auditing.parts import shown
-    from frostline.auditing.saving import check_folder
-    from frostline.auditing.texts import read_texts
+    from frostline.auditing.comparison.checkpoints import checkpoints, series
+    from frostline.auditing.comparison.compare import diff as run
+    from frostline.auditing.comparison.comparison_page import FACTS, save_comparison
+    from frostline.auditing.comparison.outer_tensors import name_of
+    from frostline.auditing.comparison.parts import shown
+    from frostline.auditing.save import check_folder
     from frostline.cli.progress import shares
+    from frostline.encoders.corpus import read_texts
 
     check_folder(out, FACTS, "a comparison")
     texts = None if text is None else read_texts(text)
@@ -83,7 +83,7 @@ def diff(
 
 def other_models(folder: Path) -> list[str]:
     """The other models in a folder, or of the same training beside it."""
-    from frostline.encoders.folders import described
+    from frostline.encoders.model_folders import described
 
     others = described(folder) if folder.is_dir() else ""
     return [f"other models than {folder}: {others}"] if others else []

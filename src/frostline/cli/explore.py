@@ -27,7 +27,7 @@ def explore(
 
     Example: frostline explore
     """
-    from frostline.encoders.loading import need
+    from frostline.extras import need
 
     need("fastapi", extra="explore")
     need("uvicorn", extra="explore")
@@ -35,8 +35,8 @@ def explore(
     import webbrowser
 
     from frostline.exploring.app import LIMITS, Explorer, make_app
-    from frostline.exploring.opening import open_folder
-    from frostline.web.running import hosts_of, listen_somewhere, make_server, url_of
+    from frostline.exploring.saved_folders import open_folder
+    from frostline.web.server import hosts_of, listen_somewhere, make_server, url_of
 
     opened = None if folder is None else open_folder(folder)
     with listen_somewhere("127.0.0.1", port, PORT) as bound:

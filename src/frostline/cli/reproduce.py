@@ -30,14 +30,14 @@ def reproduce(
 
     Example: frostline reproduce theorem terminal-phase --out reproduction
     """
-    from frostline.experiments.catalogue import CLAIMS, chosen
+    from frostline.experiments.claims.catalogue import CLAIMS, chosen
 
     if list_:
         chosen([*(claims or []), *(claim or [])], "full")
         _list(list(CLAIMS.values()), json)
         return
     from frostline.cli.progress import shares
-    from frostline.experiments.running import reproduce as run
+    from frostline.experiments.runner import reproduce as run
 
     size = "full" if full else "quick"
     wanted = chosen([*(claims or []), *(claim or [])], size)

@@ -9,7 +9,7 @@ import typer
 from frostline.cli import options
 
 if TYPE_CHECKING:
-    from frostline.monitoring.judging import Scores
+    from frostline.monitoring.reasons import Scores
 
 SHOWN = 10
 """Strange texts that are printed."""
@@ -32,10 +32,10 @@ def score(
 
     Example: frostline score enc.frost --model path/to/all-MiniLM-L6-v2 --text today.txt
     """
-    from frostline.auditing.texts import read_texts
     from frostline.cli.progress import shares
+    from frostline.encoders.corpus import read_texts
+    from frostline.monitoring.baseline_file import load_baseline
     from frostline.monitoring.calibration import Alarm
-    from frostline.monitoring.frost import load_baseline
 
     alarm = Alarm.once_in(false_alarm_every)
     texts = read_texts(text)

@@ -50,7 +50,7 @@ def serve(
     """
     # Read once, at the first matrix product.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", SHAPES)
-    from frostline.encoders.loading import need
+    from frostline.extras import need
 
     need("fastapi", extra="monitor")
     need("uvicorn", extra="monitor")
@@ -59,12 +59,12 @@ def serve(
     import resource
     import socket
 
-    from frostline.monitoring.frost import load_baseline
+    from frostline.monitoring.baseline_file import load_baseline
     from frostline.serving.app import make_app
     from frostline.serving.service import Service
     from frostline.serving.telemetry import configure
-    from frostline.web.limits import Limits
-    from frostline.web.running import check_address, hosts_of, listen, make_server, url_of
+    from frostline.web.request_limits import Limits
+    from frostline.web.server import check_address, hosts_of, listen, make_server, url_of
 
     logging.basicConfig(level=logging.INFO, handlers=[_log()])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

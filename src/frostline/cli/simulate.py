@@ -34,9 +34,9 @@ def simulate(
 
     Example: frostline simulate examples/two_clusters.toml --beta 300 --tokens 5000 --out cold
     """
-    from frostline import spec as specs
     from frostline.errors import BadSpec
-    from frostline.recording import record
+    from frostline.runs import schema as specs
+    from frostline.runs.record import record
 
     times = None
     if save_at is not None:

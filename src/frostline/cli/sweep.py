@@ -10,8 +10,8 @@ from frostline.cli import options
 from frostline.printable import printable
 
 if TYPE_CHECKING:
+    from frostline.sweeping.driver import Progress
     from frostline.sweeping.plan import Plan
-    from frostline.sweeping.running import Progress
 
 
 def sweep(
@@ -50,8 +50,8 @@ def sweep(
 
     Example: frostline sweep examples/phases.toml
     """
-    from frostline.encoders.loading import need
     from frostline.errors import BadParameter
+    from frostline.extras import need
     from frostline.sweeping import plan as plans
 
     axes = axes or []
@@ -71,7 +71,7 @@ def sweep(
     wanted = plans.read(spec, out=out)
     need("distributed", extra="cluster")
     from frostline.cli.progress import bar
-    from frostline.sweeping.running import sweep as run
+    from frostline.sweeping.driver import sweep as run
 
     # A bar sees the last half minute; runs may take longer than that.
     with bar(f"sweeping {wanted.out}", shown=not quiet, remaining=False) as report:
@@ -177,7 +177,7 @@ def _standing(out: Path, plan: "Plan | None") -> dict[str, int]:
 
         found = list(statuses(out).values())
         return {"done": found.count("done"), "failed": len(found) - found.count("done")}
-    from frostline.sweeping.running import standing
+    from frostline.sweeping.driver import standing
 
     told = standing(plan)
     return {"total": told.total, "done": told.done, "failed": told.failed, "left": told.left}

@@ -24,9 +24,9 @@ def theory(
 
     Example: frostline theory examples/two_clusters.toml --beta 1000
     """
-    from frostline import spec as specs
     from frostline.arrays import as_order
-    from frostline.predicting import predict
+    from frostline.runs import schema as specs
+    from frostline.runs.predict import predict
 
     overrides = {"tokens": tokens, "dimension": dimension, "beta": beta, "until": until, "seed": seed}
     facts = predict(specs.read(spec, overrides), as_order(p))

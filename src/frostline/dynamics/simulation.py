@@ -16,8 +16,8 @@ from frostline.dynamics.mean_map.base import LOOSEST, TOLERANCE, log_weights, pi
 from frostline.dynamics.steppers import Adaptive, FixedStepper, Stepper
 from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Progress, Resume, plan
 from frostline.errors import BadArray, BadParameter
-from frostline.notebooks import html_of
 from frostline.printable import one_line
+from frostline.results import ability
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens
 from frostline.theory.regime import Regime, regime
@@ -79,7 +79,7 @@ class Trajectory:
         )
 
     def _repr_html_(self) -> str:
-        return html_of["Trajectory"](self)
+        return str(ability("Trajectory._repr_html_")(self))
 
 
 def simulate(

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
-from frostline.encoders.folding import FoldedLayer
+from frostline.encoders.fold import FoldedLayer
 from frostline.encoders.positions import NOWHERE, Positions
 
 

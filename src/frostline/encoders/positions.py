@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from frostline.encoders.capture import Model
-from frostline.encoders.loading import Encoder
+from frostline.encoders.live_model import Model
+from frostline.encoders.load import Encoder
 
 UNSEEN = -1e30
 """The logit of a token outside the window: as good as minus infinity, and zero times it is still zero."""

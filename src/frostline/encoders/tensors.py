@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frostline.encoders.adapters import Family
+from frostline.encoders.families import Family
 from frostline.errors import BadModel
 
 ADAPTER = re.compile(r"(^|[._])(loras?|adapters?|ia3|vera|dora|loha|lokr|hada|b?oft|prefix|prompts?)([._]|$)", re.I)

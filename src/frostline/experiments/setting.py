@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from frostline.analysis.curves import Measure
+from frostline.analysis.distance import Measure
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.sample import Nodes, nodes

@@ -19,19 +19,21 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
-from frostline import __version__, stopping
-from frostline import spec as specs
+from frostline import __version__
+from frostline import cancellation as stopping
 from frostline.errors import FrostlineError
-from frostline.exploring import setting
+from frostline.exploring import address as setting
+from frostline.exploring.frames import show
 from frostline.exploring.messages import pack
-from frostline.exploring.opening import Opened
 from frostline.exploring.presets import PRESETS
-from frostline.exploring.showing import show
+from frostline.exploring.saved_folders import Opened
 from frostline.files.plain_json import plain
-from frostline.predicting import predict
-from frostline.recording import record
-from frostline.web.guards import Guard
-from frostline.web.limits import Limits
+from frostline.runs import schema as specs
+from frostline.runs.build import build_heads
+from frostline.runs.predict import predict
+from frostline.runs.record import record
+from frostline.web.guard import Guard
+from frostline.web.request_limits import Limits
 
 LOG = logging.getLogger("frostline")
 LIMITS = Limits(connections=64)
@@ -202,7 +204,7 @@ def _runs(app: FastAPI, explorer: Explorer) -> None:
     async def spec(request: Request) -> Response:
         wanted = asked(request)
         # What cannot be run is not handed out.
-        specs.build_heads(wanted)
+        build_heads(wanted)
         table = specs.to_table(wanted)
         return _attached(tomli_w.dumps(table).encode(), "run.toml", "application/toml")
 

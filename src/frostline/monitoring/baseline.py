@@ -12,17 +12,19 @@ import torch
 from torch import nn
 
 from frostline import __version__
-from frostline.encoders.capture import Model, is_unicode, open_model, plain_copy, tokenize
-from frostline.encoders.loading import Encoder, load, need
+from frostline.encoders.live_model import Model, open_model, plain_copy
+from frostline.encoders.load import Encoder, load
+from frostline.encoders.tokenization import is_unicode, tokenize
 from frostline.errors import BadBaseline, BadText
+from frostline.extras import need
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruptions import LOCAL, corrupted, corruptions
 from frostline.monitoring.detector import Detector, Features
-from frostline.monitoring.judging import Judge, Scores
-from frostline.monitoring.profiles import clouds_of
+from frostline.monitoring.profile import clouds_of
 from frostline.monitoring.reading import read
-from frostline.monitoring.tokenizers import texts_first, tokenizer_of
-from frostline.monitoring.words import Probes, changed_tokens, learn_probe
+from frostline.monitoring.reasons import Judge, Scores
+from frostline.monitoring.tokenizer import texts_first, tokenizer_of
+from frostline.monitoring.word_probes import Probes, changed_tokens, learn_probe
 from frostline.printable import one_line
 
 VERSION = 3
@@ -58,7 +60,7 @@ class Baseline:
 
     def save(self, path: str | Path) -> Path:
         """Write the ``.frost`` file, all at once."""
-        from frostline.monitoring.frost import save
+        from frostline.monitoring.baseline_file import save
 
         return save(self, Path(path))
 
@@ -73,7 +75,7 @@ class Baseline:
         report: Report | None = None,
     ) -> Scores:
         """Score texts with the model the baseline is of; ``tokenizer``: needed where none is beside the model."""
-        from frostline.monitoring.scoring import Scorer
+        from frostline.monitoring.scorer import Scorer
 
         texts = listed(texts)
         scorer = Scorer(self, model, tokenizer, level=level)
@@ -145,7 +147,7 @@ def merge(
     """One baseline from several that kept their texts: the same as a baseline of all their texts."""
     if len(baselines) < 2:
         raise BadBaseline(f"{len(baselines)} baselines were given; merging takes two or more.")
-    from frostline.monitoring.frost import load_baseline
+    from frostline.monitoring.baseline_file import load_baseline
 
     encoder, live, words = opened(model, tokenizer)
     pooled: list[str] = []

@@ -22,8 +22,8 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from frostline.monitoring.directions import Directions, learn
-from frostline.monitoring.profiles import Profile, resultants
-from frostline.monitoring.words import Probes
+from frostline.monitoring.profile import Profile, resultants
+from frostline.monitoring.word_probes import Probes
 
 PARTS = ("broken", "words", "foreign", "passage", "concentration")
 CODES = 300

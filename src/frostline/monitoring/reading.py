@@ -7,12 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.encoders.capture import Model, Tokenized, batches
-from frostline.encoders.loading import Encoder
+from frostline.encoders.forward import batches
+from frostline.encoders.live_model import Model
+from frostline.encoders.load import Encoder
+from frostline.encoders.tokenization import Tokenized
 from frostline.monitoring.detector import Features
-from frostline.monitoring.profiles import profile
-from frostline.monitoring.tapping import Taking, Tap, our_own_passes
-from frostline.monitoring.words import Probes
+from frostline.monitoring.hooks import Taking, Tap, our_own_passes
+from frostline.monitoring.profile import profile
+from frostline.monitoring.word_probes import Probes
 
 
 @dataclass(frozen=True, eq=False)

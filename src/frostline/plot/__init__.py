@@ -2,8 +2,8 @@
 
 from frostline.plot.curves import distance
 from frostline.plot.notebook import trajectory_html
-from frostline.plot.spheres import tokens
 from frostline.plot.style import BLUE, FAINT, INK, NOWHERE, ORANGE, panels, save, shade, whole_ticks, write_svg, x_ticks
+from frostline.plot.tokens import tokens
 
 __all__ = [
     "BLUE",

@@ -4,12 +4,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from frostline.analysis.certificates import Certificate
-from frostline.analysis.curves import Measure
+from frostline.analysis.distance import Measure
 from frostline.analysis.phases import Phases
 from frostline.arrays import as_float64
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun
-from frostline.plot.run_facts import NOTHING_KEPT, check_run, headline, limit_of
+from frostline.plot.captions import NOTHING_KEPT, check_run, headline, limit_of
 from frostline.plot.style import BLUE, INK, ORANGE, SOFT, new_figure
 from frostline.sphere import unit_rows
 from frostline.theory.bounds import Bound

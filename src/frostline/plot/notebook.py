@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import FrostlineError
-from frostline.plot.spheres import tokens
+from frostline.plot.tokens import tokens
 
 
 def trajectory_html(run: Trajectory) -> str:

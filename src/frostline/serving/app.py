@@ -20,7 +20,7 @@ from frostline.errors import FrostlineError
 from frostline.serving import schema
 from frostline.serving.batching import Late, Overloaded
 from frostline.serving.service import SAVED_EVERY, Service
-from frostline.web.guards import Guard
+from frostline.web.guard import Guard
 
 OPEN = ("/", "/live.js", "/live.css", "/docs", "/openapi.json", "/healthz", "/readyz")
 """What is served without a token: pages without data, and what a load balancer asks."""

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from frostline.encoders.capture import Tokenized
+from frostline.encoders.tokenization import Tokenized
 from frostline.errors import FrostlineError
-from frostline.monitoring.judging import Scores
-from frostline.monitoring.scoring import Scorer
-from frostline.monitoring.tapping import LOG
+from frostline.monitoring.hooks import LOG
+from frostline.monitoring.reasons import Scores
+from frostline.monitoring.scorer import Scorer
 
 BATCH = 32
 Causes = list[list[dict[str, Any]]]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from frostline.errors import BadParameter
-from frostline.monitoring.tapping import LOG
+from frostline.monitoring.hooks import LOG
 
 FORMAT = 2
 APPLICATION = 0x46524F53

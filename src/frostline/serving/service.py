@@ -6,18 +6,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from frostline.encoders.capture import Tokenized
+from frostline.encoders.tokenization import Tokenized
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.calibration import Alarm
-from frostline.monitoring.judging import Scores
-from frostline.monitoring.scoring import Scorer
-from frostline.monitoring.tapping import LOG
+from frostline.monitoring.hooks import LOG
+from frostline.monitoring.reasons import Scores
+from frostline.monitoring.scorer import Scorer
 from frostline.serving.batching import BATCH, Batcher, Causes
 from frostline.serving.events import Events
-from frostline.serving.heads import Heads
+from frostline.serving.head_metrics import Heads
 from frostline.serving.metrics import ROUTES, Metrics
 from frostline.serving.stream import Stream
-from frostline.web.limits import Limits
+from frostline.web.request_limits import Limits
 
 SAVED_EVERY = 5.0
 """Seconds between writings of what the stream stands at; events are written at once."""

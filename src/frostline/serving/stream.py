@@ -16,7 +16,7 @@ import numpy as np
 
 from frostline.errors import BadParameter
 from frostline.monitoring.calibration import Alarm
-from frostline.monitoring.judging import Scores
+from frostline.monitoring.reasons import Scores
 from frostline.serving.events import Event
 
 RECENT = 1000

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from frostline.encoders.loading import need
 from frostline.errors import BadCluster, BadParameter
+from frostline.extras import need
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -117,7 +117,7 @@ def local(workers: int | None, threads: int) -> "Iterator[Client]":
                 dashboard_address="127.0.0.1:0",
                 worker_dashboard_address="127.0.0.1:0",
                 silence_logs=logging.CRITICAL,
-                preload=["frostline.sweeping.deaf"],
+                preload=["frostline.sweeping.worker_signals"],
                 env=pinned,
             )
         except RuntimeError as error:

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from frostline import plot
 from frostline.errors import BadParameter
 from frostline.files.suggestions import suggestion
-from frostline.report.page import inlined, render
+from frostline.report.html import inlined, render
 from frostline.sweeping.columns import MEANINGS
 from frostline.sweeping.dataset import read_table
 

@@ -20,12 +20,14 @@ from frostline.auditing.audit import Audit
 from frostline.auditing.audit import audit as audit_here
 from frostline.auditing.clouds import Chosen, Clouds, Part, chosen_of, joined, measure_part
 from frostline.dynamics.mean_map import mean_map as mean_map_here
-from frostline.encoders.capture import Batch, Model, Tokenized, batches, open_model, plain_copy
-from frostline.encoders.folding import FoldedLayer, Norm, folded, norm_before
-from frostline.encoders.loading import Encoder, load
+from frostline.encoders.fold import FoldedLayer, Norm, folded, norm_before
+from frostline.encoders.forward import Batch, batches
+from frostline.encoders.live_model import Model, open_model, plain_copy
+from frostline.encoders.load import Encoder, load
+from frostline.encoders.tokenization import Tokenized
 from frostline.errors import BadCluster, BadParameter
 from frostline.sweeping.kinds.base import code_version, content
-from frostline.sweeping.work import check_code
+from frostline.sweeping.worker import check_code
 
 if TYPE_CHECKING:
     from distributed import Client

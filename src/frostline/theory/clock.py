@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from numpy.polynomial import chebyshev
 from scipy import linalg
 
-from frostline import stopping
+from frostline import cancellation as stopping
 from frostline.errors import BadParameter
 from frostline.sphere import unit_rows
 from frostline.theory.spectrum import scale_of

@@ -13,7 +13,7 @@ from frostline.errors import BadArray, BadParameter
 from frostline.printable import one_line
 from frostline.sphere import as_tokens
 from frostline.theory import clock
-from frostline.theory.manyheads import Field, integrate
+from frostline.theory.multi_head_flow import Field, integrate
 
 
 @dataclass(frozen=True, eq=False)

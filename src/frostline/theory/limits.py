@@ -12,9 +12,9 @@ from frostline.attention import Attention, Heads, Layer, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter, NoLimit
 from frostline.printable import one_line
 from frostline.sphere import as_tokens, unit_rows
-from frostline.theory.manyheads import Field
-from frostline.theory.manyheads import integrate as integrated
-from frostline.theory.resolving import turning
+from frostline.theory.multi_head_flow import Field
+from frostline.theory.multi_head_flow import integrate as integrated
+from frostline.theory.resolution import turning
 from frostline.theory.spectrum import BACKWARD_ERROR, Dominant, dominant
 
 KINDS = {

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Complex, Float
 from scipy import linalg
 
-from frostline.theory.resolving import crossing, kind_of, nilpotent_powers, sensitivity, tie, turning
+from frostline.theory.resolution import crossing, kind_of, nilpotent_powers, sensitivity, tie, turning
 
 # The relative error assumed in A, in units of machine epsilon: room for how A was formed (a product, a similarity).
 BACKWARD_ERROR = 100.0

@@ -4,10 +4,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize
 
-from frostline.transport.balancing import SLIVER, balanced
-from frostline.transport.distance import KNOWN, Coupling
 from frostline.transport.exact import SURE, Solution, proved, total_cost, transported
-from frostline.transport.index import power_mean
+from frostline.transport.index_coupling import power_mean
+from frostline.transport.interval import KNOWN, Coupling
+from frostline.transport.plan_masses import SLIVER, balanced
 from frostline.transport.problem import Problem
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from frostline.transport.c_transform import LEAF, Tree, in_order
 from frostline.transport.couplings import cost, halved, improved, solved
-from frostline.transport.distance import Coupling
 from frostline.transport.exact import transported
+from frostline.transport.interval import Coupling
 from frostline.transport.nearest import nearest, nearly_coincide
 from frostline.transport.problem import Problem
-from frostline.transport.trees import LEAF, Tree, in_order
 
 CELLS = (512, 2048, 4096)
 """Cells of the summaries, tried in turn; the last one's costs take 128 MiB."""

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from frostline.compiled import njit
-from frostline.transport.distance import Coupling
-from frostline.transport.index import power_mean
+from frostline.transport.c_transform import Tree, divided
+from frostline.transport.index_coupling import power_mean
+from frostline.transport.interval import Coupling
 from frostline.transport.problem import Problem
-from frostline.transport.trees import Tree, divided
 
 GROUP = 96
 """Pieces in a group that is solved exactly; the network simplex takes about a millisecond for it."""

@@ -8,9 +8,9 @@ from jaxtyping import Float
 
 from frostline.arrays import Array
 from frostline.errors import BadParameter
-from frostline.transport.balancing import balanced
-from frostline.transport.distance import Coupling
-from frostline.transport.index import power_mean
+from frostline.transport.index_coupling import power_mean
+from frostline.transport.interval import Coupling
+from frostline.transport.plan_masses import balanced
 from frostline.transport.problem import Problem
 
 BUDGET = 2**30

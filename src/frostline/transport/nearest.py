@@ -7,12 +7,12 @@ both directions. Where the nearest points are one-to-one and masses agree, going
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from frostline.transport.balancing import SLIVER
+from frostline.transport.c_transform import Tree, in_order
 from frostline.transport.couplings import halved, solved
-from frostline.transport.distance import Coupling
-from frostline.transport.index import power_mean
+from frostline.transport.index_coupling import power_mean
+from frostline.transport.interval import Coupling
+from frostline.transport.plan_masses import SLIVER
 from frostline.transport.problem import Problem
-from frostline.transport.trees import Tree, in_order
 
 SOME = 64
 """Points of each cloud that are asked for their nearest two in the other one."""

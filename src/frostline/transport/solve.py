@@ -9,8 +9,8 @@ import numpy as np
 from frostline.arrays import Array, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.transport.atoms import MOST_ATOMS, few_atoms, two_atoms_bounds
-from frostline.transport.distance import KNOWN, Coupling, Distance
 from frostline.transport.exact import BUDGET, Solution, simplex
+from frostline.transport.interval import KNOWN, Coupling, Distance
 from frostline.transport.problem import Problem
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from frostline.arrays import Array, Kind, as_positive
 from frostline.attention import Attention, Layer
-from frostline.dynamics.mean_map import choosing, dense
-from frostline.dynamics.mean_map.choosing import Choice, auto
+from frostline.dynamics.mean_map import dense
+from frostline.dynamics.mean_map import select as choosing
+from frostline.dynamics.mean_map.select import Choice, auto
 from frostline.errors import BadArray, BadParameter
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens, project, unit

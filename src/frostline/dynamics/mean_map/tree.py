@@ -14,13 +14,13 @@ from numba import get_num_threads, prange
 from torch import Tensor
 
 from frostline.compiled import interruptible, njit
-from frostline.dynamics.mean_map.bounds import Bounds, bounds
 from frostline.dynamics.mean_map.boxes import LEVELS, Boxes, Sorted, boxed, in_boxes
 from frostline.dynamics.mean_map.dense import WIDEST, log_range
 from frostline.dynamics.mean_map.groups import MANY, STACK, Groups, grouped, seen_from
 from frostline.dynamics.mean_map.lists import counted, within
 from frostline.dynamics.mean_map.pairs import add_four, add_three
 from frostline.dynamics.mean_map.proxies import proxies, sketched
+from frostline.dynamics.mean_map.proxy_errors import Bounds, bounds
 from frostline.errors import BadParameter
 
 DIMENSIONS = (2, 3, 4)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import frostline
 from frostline.errors import BadSpec
 from frostline.files.digests import source_digest
+from frostline.rooms import SHOWING, room_of
 
 Table = dict[str, Any]
 """What one run is asked: plain values, as TOML has them."""
@@ -21,8 +22,6 @@ Found = tuple[dict[str, Any], dict[str, Any]]
 """Measures, and arrays (torch tensors) of those kinds that have some."""
 NUMBER, WHOLE, TEXT, YES = pa.float64(), pa.int64(), pa.string(), pa.bool_()
 NUMBERS = pa.list_(NUMBER)
-SEEN_ONLY = ("cli", "web", "serving", "exploring", "doctor.py", "plot.py", "report", "sweeping")
-"""Rooms that show results and do not make them: another version of these makes no other result."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,14 @@ class Kind:
 @cache
 def code_version() -> str:
     """The version, and a digest of the source that makes results: those of other code are not used again."""
-    digest = source_digest(lambda parts: parts[0] not in SEEN_ONLY or parts[:2] == ("sweeping", "kinds"))
-    return f"{frostline.__version__}+{digest[:12]}"
+    return f"{frostline.__version__}+{source_digest(_makes_results)[:12]}"
+
+
+def _makes_results(parts: tuple[str, ...]) -> bool:
+    """Whether another version of a source file may make another result."""
+    if parts[0] == "sweeping":
+        return parts[1] == "kinds"
+    return room_of(parts) not in SHOWING
 
 
 def content(path: Path) -> bytes:

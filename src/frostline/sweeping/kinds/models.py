@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from frostline.auditing.judging import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
-from frostline.auditing.texts import SAMPLE
+from frostline.auditing.audit_metrics import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+from frostline.encoders.corpus import SAMPLE
 from frostline.errors import BadSpec
 from frostline.files.plain_json import plain
 from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Found, Kind, Table
@@ -76,7 +76,7 @@ def _named(*keys: str) -> Callable[[Table], Iterator[Path]]:
 
 
 def _reproduce_parse(table: Table) -> Table:
-    from frostline.experiments.catalogue import CLAIMS
+    from frostline.experiments.claims.catalogue import CLAIMS
 
     found = _parser(_Claim)(table)
     if found["claim"] not in CLAIMS:
@@ -88,7 +88,7 @@ def _reproduce_parse(table: Table) -> Table:
 
 
 def _reproduce(table: Table) -> Found:
-    from frostline.experiments.catalogue import CLAIMS
+    from frostline.experiments.claims.catalogue import CLAIMS
 
     claim = CLAIMS[table["claim"]]
     evidence = claim.measure(claim.sizes[table["size"]], table["seed"], lambda what: None)
@@ -105,7 +105,7 @@ AUDIT_METRICS = (*WEIGHT_METRICS, *TEXT_METRICS, *CHANGE_METRICS)
 
 
 def _texts(table: Table) -> list[str] | None:
-    from frostline.auditing.texts import read_texts, some
+    from frostline.encoders.corpus import read_texts, some
 
     return None if table["text"] is None else some(read_texts(table["text"]), table["texts"])
 
@@ -131,7 +131,7 @@ def _audit(table: Table) -> Found:
 
 
 def _diff(table: Table) -> Found:
-    from frostline.auditing.comparing import diff
+    from frostline.auditing.comparison.compare import diff
 
     found = diff(table["base"], table["tuned"], texts=_texts(table), seed=table["seed"])
     rows = found.layers.to_pylist()
@@ -146,9 +146,9 @@ def _diff(table: Table) -> Found:
 
 
 def _score(table: Table) -> Found:
-    from frostline.auditing.texts import read_texts
+    from frostline.encoders.corpus import read_texts
+    from frostline.monitoring.baseline_file import load_baseline
     from frostline.monitoring.calibration import Alarm
-    from frostline.monitoring.frost import load_baseline
 
     found = load_baseline(table["baseline"]).score(
         table["model"], read_texts(table["text"]), level="light" if table["light"] else "full"

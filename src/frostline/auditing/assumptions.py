@@ -1,0 +1,91 @@
+"""What an audit says in single numbers, and the theory's assumptions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frostline.auditing.controls import Measured
+from frostline.auditing.weights import Weights
+from frostline.encoders.fold import FoldedLayer
+from frostline.encoders.load import Encoder
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something the theory takes for granted, what it needs, and what this model has."""
+
+    what: str
+    needed: str
+    found: str
+    holds: bool
+
+
+def assumptions_of(
+    encoder: Encoder, layers: Sequence[FoldedLayer], spectra: Weights, measured: Measured | None
+) -> tuple[Assumption, ...]:
+    d = encoder.dimension
+    cold = (d - 1) / 2
+    asymmetry = float(np.median(spectra.each("asymmetry")))
+    turning, random = (
+        f"{sum(kind in ('rotation', 'mixed') for kind in kinds)} of {len(kinds)}"
+        for kinds in (spectra.kinds, spectra.control.kind)
+    )
+    found = [
+        Assumption("one head per layer", "1", f"{encoder.heads}", encoder.heads == 1),
+        Assumption(
+            "VBᵀ symmetric",
+            "‖A − Aᵀ‖/2‖A‖ near 0 (a random matrix has 0.71)",
+            f"median {asymmetry:.2f}; {turning} heads lead with a complex pair (random heads: {random})",
+            asymmetry < 0.1,
+        ),
+    ]
+    local = sum(encoder.window(number) is not None for number in range(encoder.layers))
+    if encoder.positions != "added":
+        found.append(Assumption("attention does not know places", "none", f"{encoder.positions} positions", False))
+    if local:
+        found.append(
+            Assumption("every token sees all others", "all layers", f"{local} of {encoder.layers} are local", False)
+        )
+    if measured is None:
+        most = max(
+            float((spectra.layers[layer.number].beta + np.linalg.norm(layer.key_bias, axis=1)).max())
+            for layer in layers
+        )
+        found.append(
+            Assumption(
+                "low temperature",
+                f"κ well above (d−1)/2 = {cold:.0f}",
+                f"at most {most:.0f} (β + |g| of the coldest head); weights alone do not tell",
+                False,
+            )
+        )
+        return tuple(found)
+    clouds = measured.clouds
+    kappa = float(np.median(clouds.kappa))
+    step = float(np.median(clouds.step))
+    tokens = float(np.median(clouds.tokens))
+    biased = np.median([np.linalg.norm(layer.key_bias, axis=1) for layer in layers])
+    found += [
+        Assumption("low temperature", f"κ well above (d−1)/2 = {cold:.0f}", f"median κ {kappa:.3g}", kappa > cold),
+        Assumption(
+            "tokens fill the sphere", f"many more than d = {d}", f"median {tokens:.0f} in a text", tokens > 10 * d
+        ),
+        Assumption("small steps", "update well below what goes past it", f"ratio {step:.2g}", step < 0.1),
+        Assumption(
+            "no key bias", "|g| well below κ", f"|g| = {biased:.2g}, κ = {kappa:.3g}", bool(biased < 0.1 * kappa)
+        ),
+        _on_a_sphere(encoder, measured),
+        Assumption("no feed-forward half", "none", "there is one after every attention half", False),
+    ]
+    return tuple(found)
+
+
+def _on_a_sphere(encoder: Encoder, measured: Measured) -> Assumption:
+    what = "tokens on a sphere"
+    if encoder.family.pre_norm:
+        sizes = measured.clouds.size.mean(0)
+        found = f"what goes past attention has sizes from {sizes.min():.2g} to {sizes.max():.2g}"
+        return Assumption(what, "one size throughout", found, bool(sizes.max() < 1.1 * sizes.min()))
+    radius = float(np.median(measured.clouds.radius, axis=0).max())
+    return Assumption(what, "radius 1", f"off by {radius:.1e} in the worst cloud", radius < 1e-3)

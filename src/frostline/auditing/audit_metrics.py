@@ -1,0 +1,79 @@
+"""The single numbers of an audit, which thresholds and sweeps name."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from frostline.auditing.controls import Measured
+from frostline.auditing.findings import Finding
+from frostline.auditing.weights import Weights
+from frostline.encoders.load import Encoder
+
+WEIGHT_METRICS = (
+    "layers",
+    "beta_median",
+    "beta_max",
+    "rotating_share",
+    "asymmetry_median",
+    "symmetry_score_median",
+    "value_rank_smallest_share",
+    "findings",
+    "bottlenecks",
+)
+
+
+TEXT_METRICS = (
+    "kappa_median",
+    "perplexity_median",
+    "fidelity_full_median",
+    "fidelity_argmax_median",
+    "fidelity_argmax_random",
+    "step_median",
+    "cosine_first",
+    "cosine_last",
+    "frost_line",
+)
+
+
+CHANGE_METRICS = ("random_growth", "worst_growth")
+"""Names of the single numbers: from weights, with text, and with perturbations."""
+
+
+def metrics_of(
+    encoder: Encoder,
+    spectra: Weights,
+    measured: Measured | None,
+    controls: Mapping[str, Measured],
+    found: Sequence[Finding],
+) -> dict[str, float]:
+    beta = spectra.each("beta")
+    kinds = spectra.kinds
+    metrics = {
+        "layers": float(encoder.layers),
+        "beta_median": float(np.median(beta)),
+        "beta_max": float(beta.max()),
+        "rotating_share": sum(kind in ("rotation", "mixed") for kind in kinds) / len(kinds),
+        "asymmetry_median": float(np.median(spectra.each("asymmetry"))),
+        "symmetry_score_median": float(np.median(spectra.score)),
+        "value_rank_smallest_share": float(spectra.each("value_rank").min() / np.median(spectra.control.value_rank)),
+        "findings": float(len(found)),
+        "bottlenecks": float(sum(one.kind == "value bottleneck" for one in found)),
+    }
+    if measured is not None:
+        clouds = measured.clouds
+        metrics |= {
+            "kappa_median": float(np.median(clouds.kappa)),
+            "perplexity_median": float(np.median(clouds.perplexity)),
+            "fidelity_full_median": float(np.median(clouds.layer_fidelity_full.mean(0))),
+            "fidelity_argmax_median": float(np.median(clouds.layer_fidelity_argmax.mean(0))),
+            "fidelity_argmax_random": float(np.median(controls["random weights"].clouds.layer_fidelity_argmax.mean(0))),
+            "step_median": float(np.median(clouds.step)),
+            "cosine_first": float(clouds.cosine[:, 0].mean()),
+            "cosine_last": float(clouds.cosine[:, -1].mean()),
+        }
+        if measured.line is not None:
+            metrics["frost_line"] = float(measured.line.depth)
+        if measured.perturbations is not None:
+            metrics["random_growth"] = float(np.median(measured.perturbations.random[:, -1]))
+            metrics["worst_growth"] = float(np.median(measured.perturbations.worst[:, -1]))
+    return metrics

@@ -1,0 +1,1 @@
+"""Two checkpoints compared, over the whole artefact."""

@@ -1,0 +1,97 @@
+"""An encoder at work on text, beside its controls: the same architecture with random weights, and shuffled tokens."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from frostline.arrays import evenly_spread
+from frostline.auditing.clouds import Clouds, measure
+from frostline.auditing.frost_line import FrostLine, frost_line
+from frostline.auditing.perturbations import Perturbations, perturb
+from frostline.auditing.plateau import Plateau, plateau
+from frostline.encoders.fold import FoldedLayer, folded, norm_before
+from frostline.encoders.live_model import Model, open_model
+from frostline.encoders.load import Encoder, load
+from frostline.encoders.tokenization import Tokenized
+
+Report = Callable[[str, str, float, float], None]
+"""Called with the part of the work, what it does, work done and work in all."""
+Measuring = Callable[..., Clouds]
+"""As ``clouds.measure``, which it is unless the work is split over processes."""
+CONTROL_TEXTS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A model on a text: its clouds, where they freeze or pause, and (when asked for) how changes travel."""
+
+    clouds: Clouds
+    line: FrostLine | None
+    plateau: Plateau | None
+    perturbations: Perturbations | None
+
+
+def measured_on(
+    encoder: Encoder,
+    layers: Sequence[FoldedLayer],
+    model: Model,
+    tokenized: Tokenized,
+    *,
+    perturbations: bool,
+    seed: int,
+    name: str = "text",
+    tell: Report = lambda part, what, done, total: None,
+    measuring: Measuring = measure,
+) -> Measured:
+    """One model on one text."""
+
+    def tick(done: int, of: int) -> None:
+        tell(name, f"text {done} of {of}", done, of)
+
+    last = norm_before(encoder, encoder.layers)
+    clouds = measuring(encoder, layers, last, model, tokenized, tick=tick)
+    moved = None
+    if perturbations:
+        tell(name, "perturbations", 1, 1)
+        moved = perturb(layers, last, model, tokenized, seed=seed)
+    line, pause = frost_line(clouds.to_last, seed=seed), plateau(clouds.to_previous, seed=seed)
+    return Measured(clouds, line, pause, moved)
+
+
+def controls_of(
+    encoder: Encoder,
+    layers: Sequence[FoldedLayer],
+    model: Model,
+    tokenized: Tokenized,
+    *,
+    perturbations: bool,
+    seed: int,
+    tell: Report,
+    measuring: Measuring = measure,
+) -> dict[str, Measured]:
+    """The same on some of the texts for random weights, and for shuffled tokens."""
+    few = some_of(tokenized, CONTROL_TEXTS)
+    fresh = open_model(encoder, random=seed)
+    other = load(fresh)
+    folds = [folded(other, number) for number in range(encoder.layers)]
+    one, two = "random weights", "shuffled tokens"
+    options: dict[str, Any] = {"seed": seed, "tell": tell, "measuring": measuring}
+    return {
+        one: measured_on(other, folds, fresh, few, perturbations=perturbations, name=one, **options),
+        two: measured_on(encoder, layers, model, _shuffled(few, seed), perturbations=False, name=two, **options),
+    }
+
+
+def some_of(tokenized: Tokenized, count: int) -> Tokenized:
+    chosen = evenly_spread(len(tokenized.ids), count)
+    return dataclasses.replace(tokenized, ids=tuple(tokenized.ids[number] for number in chosen))
+
+
+def _shuffled(tokenized: Tokenized, seed: int) -> Tokenized:
+    """The same tokens in another order, first and last (the special ones) in place."""
+    rng = np.random.default_rng([9, seed])
+    ids = [(own[0], *rng.permutation(own[1:-1]).tolist(), own[-1]) if len(own) > 3 else own for own in tokenized.ids]
+    return dataclasses.replace(tokenized, ids=tuple(ids))

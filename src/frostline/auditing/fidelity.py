@@ -1,0 +1,103 @@
+"""One real layer at its own temperature and at zero temperature, on the same tokens (THEORY section 11).
+
+Everything happens in the value coordinates of each head (k numbers per token): V_h m = output[h] · coordinates.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.encoders import heads
+from frostline.encoders.fold import FoldedLayer
+from frostline.encoders.positions import NOWHERE, Positions
+from frostline.encoders.spectra import triangle
+
+Map: TypeAlias = Literal["real", "full support", "arg-max"]
+"""What a token sees: the softmax mean, y* anywhere on the sphere, or the token present that fits best."""
+
+
+TINY = 1e-300
+
+
+def on_unit_sphere(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Directions; a token that is exactly zero has none and stays zero."""
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), TINY))
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What every head gives every token, in value coordinates, and how sharply it looks."""
+
+    kappa: Float[np.ndarray, "h n"]
+    perplexity: Float[np.ndarray, "h n"]
+    seen: dict[Map, Float[np.ndarray, "h n k"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Glass:
+    """A folded layer, made ready to look through."""
+
+    layer: FoldedLayer
+
+    @cached_property
+    def key_core(self) -> Float[np.ndarray, "h k k"]:
+        """R with key = RᵀU, U orthonormal rows: |keyᵀz| = |Rz|."""
+        return triangle(self.layer.key.transpose(0, 2, 1))
+
+    @cached_property
+    def through(self) -> Float[np.ndarray, "h k k"]:
+        """value·keyᵀ: from logit direction to value coordinates."""
+        return self.layer.value @ self.layer.key.transpose(0, 2, 1)
+
+    @cached_property
+    def gram(self) -> Float[np.ndarray, "h k k"]:
+        """outputᵀP₁output: inner products of updates in value coordinates."""
+        output = self.layer.output - self.layer.output.mean(1, keepdims=True)
+        return output.transpose(0, 2, 1) @ output
+
+    def look(self, u: Float[np.ndarray, "n d"], *, sources: bool = True, at: Positions = NOWHERE) -> Look:
+        """What tokens u see; ``sources``: also the maps that need the other tokens, and the places they are at."""
+        attended = heads.attend(self.layer, u, at) if sources else None
+        asking = heads.asking(self.layer, u) if attended is None else attended.asking
+        kappa = np.linalg.norm(asking @ self.key_core.transpose(0, 2, 1), axis=-1)
+        full = asking @ self.through.transpose(0, 2, 1) / np.maximum(kappa, 1e-300)[..., None]
+        if attended is None:
+            return Look(kappa, np.full(kappa.shape, np.nan), {"full support": full})
+        seen: dict[Map, np.ndarray] = {"full support": full, "real": attended.seen, "arg-max": attended.best}
+        return Look(kappa, attended.perplexity, seen)
+
+    def fidelity(self, one: Float[np.ndarray, "h n k"], other: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n"]:
+        """Cosine between two updates of every head, per token."""
+        weighed, others = one @ self.gram, other @ self.gram
+        sizes = (weighed * one).sum(-1) * (others * other).sum(-1)
+        return np.asarray((weighed * other).sum(-1) / np.sqrt(np.maximum(sizes, 1e-300)))
+
+    def update(self, coordinates: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
+        """Σ_h V_h m_h + c_h, and the output bias, without its mean: what attention adds, in residual units."""
+        found = heads.update(self.layer, coordinates)
+        return np.asarray(found - found.mean(-1, keepdims=True))
+
+    def cold(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+        """Tokens of this size after the attention half at zero temperature, on the sphere (eq. 15)."""
+        seen = self.look(self.layer.norm.entering(u, size), sources=False).seen["full support"]
+        return on_unit_sphere(self.layer.norm.past(u, size) + self.update(seen))
+
+    def cold_limit(
+        self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"], *, most: int = 50, still: float = 1e-4
+    ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
+        """Where tokens go when this attention half is applied for ever at zero temperature, and their last step.
+
+        They keep their size, which changes the way but not the end. A last step above ``still`` says that the token
+        had not settled after ``most`` applications.
+        """
+        moved = np.full(len(u), np.inf)
+        for _ in range(most):
+            following = self.cold(u, size)
+            moved = np.linalg.norm(following - u, axis=-1)
+            u = following
+            if moved.max() <= still:
+                break
+        return u, moved

@@ -1,0 +1,109 @@
+"""Texts as token ids: the tokenizer beside a model, what it cut, what it does not know."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frostline.encoders.live_model import _quiet, _reason, settings
+from frostline.encoders.load import Encoder
+from frostline.errors import BadModel, BadText
+from frostline.extras import need
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenized:
+    """Token ids of each text, and what had to be done to get them."""
+
+    ids: tuple[tuple[int, ...], ...]
+    cut: int
+    """Texts longer than the model allows, cut at its limit."""
+    empty: int
+    """Texts without a token of their own, left out."""
+    padding: int
+    unknown: int = 0
+    """Tokens that the tokenizer does not know."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.ids))
+
+
+def open_tokenizer(encoder: Encoder) -> Any:
+    """The tokenizer in the model's folder."""
+    transformers = need("transformers")
+    if encoder.folder is None or not any((encoder.folder / name).is_file() for name in TOKENIZER_FILES):
+        raise BadText(
+            f"{encoder.name} has no tokenizer that can be read (none of {', '.join(TOKENIZER_FILES)}); without one "
+            "only weights can be audited."
+        )
+    try:
+        with _quiet(transformers):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                encoder.folder,
+                config=settings(encoder),
+                local_files_only=True,
+                trust_remote_code=False,
+            )
+    except Exception as error:  # a tokenizer's files can be wrong in many ways too
+        raise BadText(
+            f"{encoder.name} has no tokenizer that can be read ({_reason(error)}); pass one, or audit weights alone."
+        ) from None
+    return tokenizer
+
+
+def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: int | None = None) -> Tokenized:
+    """Token ids of the texts, cut at what the model allows (or at ``most`` tokens)."""
+    limit = longest(encoder)
+    limit = limit if most is None else min(limit, most)
+    special = tokenizer.num_special_tokens_to_add()
+    ids, cut, empty = [], 0, 0
+    for text in texts:
+        if not isinstance(text, str):
+            raise BadText(f"texts must be strings; one is a {type(text).__name__}.")
+        if not is_unicode(text):
+            raise BadText("a text holds half a character (a lone surrogate), which no tokenizer reads.")
+        # Characters beyond this cannot become tokens that are kept: do not tokenize a book to keep a page.
+        found = tokenizer(text[: 40 * limit], truncation=False, verbose=False)["input_ids"]
+        if len(found) <= special:
+            empty += 1
+            continue
+        cut += len(found) > limit or len(text.rstrip()) > 40 * limit
+        if len(found) > limit:
+            found = tokenizer(text[: 40 * limit], truncation=True, max_length=limit)["input_ids"]
+        ids.append(tuple(found))
+    if not ids:
+        raise BadText("no text is left: every one is empty.")
+    vocabulary = int(encoder.config.get("vocab_size", 0))
+    largest = max(map(max, ids))
+    if vocabulary and largest >= vocabulary:
+        raise BadText(
+            f"the tokenizer gives id {largest}, but the model knows only {vocabulary}: it belongs to another model."
+        )
+    padding, strange = tokenizer.pad_token_id, getattr(tokenizer, "unk_token_id", None)
+    # Tokenizers of bytes know everything; some name as unknown a token that they put around every text.
+    around = {getattr(tokenizer, f"{name}_token_id", None) for name in ("cls", "sep", "bos", "eos", "pad")}
+    unknown = 0 if strange is None or strange in around else sum(own.count(strange) for own in ids)
+    return Tokenized(tuple(ids), cut, empty, 0 if padding is None else int(padding), unknown)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half characters, which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def longest(encoder: Encoder) -> int:
+    """Tokens that the model allows in a text."""
+    told = encoder.config.get("max_position_embeddings") or 512
+    if not isinstance(told, int) or told < 1:
+        raise BadModel(f"{encoder.name}: config.json says max_position_embeddings {told!r}.")
+    found = told
+    # RoBERTa and MPNet number positions from the padding index on.
+    if encoder.family.model_types[0] in ("roberta", "xlm-roberta", "camembert", "mpnet", "esm"):
+        found -= int(encoder.config.get("pad_token_id") or 1) + 1
+    return max(found, 1)

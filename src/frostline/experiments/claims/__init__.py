@@ -1,0 +1,1 @@
+"""The paper's statements and those beyond it, one file each."""

@@ -1,0 +1,175 @@
+"""One run as the page sees it: where tokens begin and should go, a frame for every layer, phases, brackets, the end."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from frostline.analysis.distance import Measure, Target
+from frostline.analysis.phases import FEWEST_TIMES, phases_of_curve
+from frostline.arrays import evenly_spread
+from frostline.attention import Attention
+from frostline.dynamics.simulation import STATUSES, Steps, Trajectory
+from frostline.dynamics.walking import Progress
+from frostline.errors import FrostlineError
+from frostline.exploring.address import times_of
+from frostline.exploring.messages import coarse, pack
+from frostline.runs import schema as specs
+from frostline.runs.build import build_heads, build_stepper, build_tokens
+from frostline.theory.bounds import bound
+from frostline.transport.solve import wasserstein
+
+MOST_DRAWN = 20_000
+"""Tokens that are sent to the page; of more, every k-th."""
+MOST_STEPS = 100_000
+"""Of a stepper that chooses its own."""
+PHASES_EVERY = 20
+"""Frames."""
+BRACKETED = 12
+"""Times at which W is measured by optimal transport when the run is over."""
+SECONDS = 1.0
+"""For each of them."""
+
+
+def show(spec: specs.Spec) -> Iterator[bytes]:
+    """Messages of a new run, as they become known (an empty one is a breath, not a message); a FrostlineError first if
+    the spec makes no run."""
+    assert spec.until is not None
+    layers = build_heads(spec)
+    initial, weights = build_tokens(spec)
+    times = times_of(spec)
+    x0 = torch.from_numpy(initial)
+    steps = Steps(layers, x0, until=spec.until, weights=weights, stepper=build_stepper(spec), save_at=times)
+    if any(len(layer) > 1 for layer in layers):
+        # Their limit is worked out token by token, which may take a while.
+        yield pack("preparing", {})
+    frames = _Frames(steps)
+    yield from _messages(layers, x0, weights, times, frames)
+    yield _end(frames.status)
+
+
+def show_again(run: Trajectory, noted: Iterable[bytes] = ()) -> Iterator[bytes]:
+    """Messages of a run that is over: what it kept, and what else is known of it."""
+    layers = [list(layer) for layer in run.layers]
+    x0 = torch.from_numpy(np.asarray(run.initial, dtype=np.float64))
+    yield from _messages(layers, x0, run.weights, run.times, (np.asarray(x, dtype=np.float64) for x in run.tokens))
+    yield from noted
+    yield _end(run.status)
+
+
+def _messages(
+    layers: list[list[Attention]],
+    x0: torch.Tensor,
+    weights: np.ndarray | None,
+    times: np.ndarray,
+    frames: Iterable[np.ndarray | Progress],
+) -> Iterator[bytes]:
+    target, initial = Target.of(layers, x0, weights), x0.numpy()
+    drawn = slice(None, None, -(-len(initial) // MOST_DRAWN))
+    goal = np.full_like(initial, np.nan) if target.tokens is None else target.tokens
+    opening: dict[str, Any] = {
+        "times": times,
+        "tokens": len(initial),
+        "drawn": len(initial[drawn]),
+        "dimension": initial.shape[1],
+        "limit": None if target.limit is None else target.limit.facts(),
+        "no_distance": target.why_none or None,
+        "exact": target.measure is not None and target.measure.method == "two atoms",
+        "without_limit": 0 if target.measure is None else int((~target.measure.defined).sum()),
+        "bound": _bound(layers, times),
+    }
+    yield pack("opening", opening, coarse(initial[drawn]), goal[drawn].astype("<f4"))
+    measured = _Measured(target.measure, times)
+    started = told = time.monotonic()
+    number = -1
+    for x in frames:
+        if isinstance(x, Progress):
+            now = time.monotonic()
+            yield pack("working", {"t": x.time, "steps": x.steps}) if now > told + 0.5 else b""
+            told = now if now > told + 0.5 else told
+            continue
+        number += 1
+        facts = measured.at(number, x)
+        facts["per_second"] = number / max(time.monotonic() - started, 1e-9) if number else None
+        yield pack("frame", {"number": number, "t": times[number], **facts}, coarse(x[drawn]))
+        if number % PHASES_EVERY == PHASES_EVERY - 1:
+            yield from measured.phases()
+    yield from measured.phases()
+    yield from measured.brackets()
+
+
+class _Frames:
+    """Frames; after a step without one how far it is, so that whoever asks can stop between steps."""
+
+    def __init__(self, steps: Steps):
+        self.steps, self.cut = steps, False
+
+    def __iter__(self) -> Iterator[np.ndarray | Progress]:
+        yield from (frame.numpy() for frame in self.steps.state.frames)
+        for progress in self.steps:
+            if not progress.frames:
+                yield progress
+            yield from (frame.numpy() for frame in progress.frames)
+            if progress.steps >= MOST_STEPS and progress.time < progress.until:
+                self.cut = True
+                return
+
+    @property
+    def status(self) -> str:
+        return "step limit" if self.cut else self.steps.status
+
+
+def _end(status: str) -> bytes:
+    return pack("end", {"status": status, "says": f"{STATUSES[status][0].upper()}{STATUSES[status][1:]}."})
+
+
+def _bound(layers: list[list[Attention]], times: np.ndarray) -> dict[str, Any]:
+    try:
+        found = bound(layers)
+    except FrostlineError as error:
+        return {"none_because": str(error)}
+    return {"none_because": None, "values": found(times), "says": found.describe()}
+
+
+class _Measured:
+    """The distance to the limit, frame by frame, and what is read off it."""
+
+    def __init__(self, measure: Measure | None, times: np.ndarray):
+        self.measure, self.times = measure, times
+        self.curve: list[float] = []
+        chosen = evenly_spread(len(times), BRACKETED)
+        self.kept: dict[int, np.ndarray | None] = dict.fromkeys(chosen)
+
+    def at(self, number: int, x: np.ndarray) -> dict[str, Any]:
+        if self.measure is None:
+            return {}
+        self.curve.append(self.measure.distance(x))
+        if number in self.kept and self.measure.method != "two atoms":
+            self.kept[number] = x
+        off = self.measure.off_cluster(x) if len(self.measure.basis) else None
+        wrong = self.measure.imbalance(x)
+        return {
+            "w": self.curve[-1],
+            "off_cluster": None if off is None else int(off.sum()),
+            "imbalance": None if np.isnan(wrong) else wrong,
+        }
+
+    def phases(self) -> Iterator[bytes]:
+        if len(self.curve) >= FEWEST_TIMES:
+            yield pack("phases", phases_of_curve(self.times[: len(self.curve)], np.array(self.curve)).facts())
+
+    def brackets(self) -> Iterator[bytes]:
+        """Guaranteed bounds of W at some times; what frames carry is exact only where the limit is two points."""
+        if self.measure is None:
+            return
+        there = self.measure.defined
+        goal, mass = self.measure.goal[there], self.measure.weights[there]
+        for number, x in self.kept.items():
+            if x is not None:
+                mine = x[there]
+                options: dict[str, Any] = {"x_weights": mass, "y_weights": mass, "coupling": "index"}
+                found = wasserstein(mine, goal, seconds=SECONDS, **options)
+                facts = {"t": self.times[number], "lower": found.lower, "upper": found.upper, "method": found.method}
+                yield pack("bracket", {"number": number, **facts})

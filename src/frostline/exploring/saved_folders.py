@@ -1,0 +1,128 @@
+"""A saved audit, or a run directory, opened for the page."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load
+
+from frostline.auditing.frost_line import FEWEST
+from frostline.auditing.save import FACTS, SCENES
+from frostline.auditing.scenes import FRAMES
+from frostline.errors import BadParameter, BadRun
+from frostline.exploring.frames import show_again
+from frostline.exploring.messages import pack
+from frostline.runs.directory import ARRAYS, SUMMARY, load_run
+
+MOST_BYTES = 64 * 2**20
+"""Of a file of scenes."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """``about``: what the page is told at once; ``messages()``: the rest, as it becomes known."""
+
+    about: dict[str, Any]
+    messages: Callable[[], Iterator[bytes]]
+
+
+def open_folder(folder: Path) -> Opened:
+    """An audit with kept texts, or a run of ``frostline simulate`` in d = 2 or 3."""
+    if not folder.is_dir():
+        raise BadParameter(f"{folder} is not a folder; give one that frostline audit or frostline simulate wrote.")
+    if (folder / FACTS).is_file():
+        return _audit(folder)
+    if (folder / "claims").is_dir():
+        raise BadParameter(f"{folder} is a reproduction; open {folder / 'index.html'} in a browser.")
+    if (folder / SUMMARY).is_file():
+        return _run(folder)
+    raise BadParameter(f"{folder} holds neither an audit ({FACTS}) nor a run ({SUMMARY}).")
+
+
+def _audit(folder: Path) -> Opened:
+    if not (folder / SCENES).is_file():
+        raise BadParameter(
+            f"{folder} is an audit without token clouds to look at; make it again with: "
+            f"frostline audit MODEL --text FILE --keep-texts 8 --out {folder}"
+        )
+    for name in (SCENES, FACTS):
+        if (folder / name).stat().st_size > MOST_BYTES:
+            raise BadParameter(f"{folder / name} is larger than {MOST_BYTES >> 20} MiB; keep fewer texts.")
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        found = json.loads((folder / SCENES).read_text(encoding="utf-8"))
+        scenes: list[dict[str, Any]] = [
+            {
+                "words": [_sayable(word) for word in scene["words"]],
+                "clusters": np.asarray(scene["clusters"], dtype=np.int64),
+                "places": {name: np.asarray(scene["places"][name], dtype=np.float32) for name in FRAMES},
+            }
+            for scene in found
+        ]
+        line = facts.get("frost_line")
+        # As FrostLine.frozen: enough texts, and the interval ends before the last cloud.
+        frozen = line is not None and line["texts"] >= FEWEST and line["interval"][1] < len(line["share"]) - 1
+        depth = int(line["depth"]) if frozen else None
+        about = {
+            "what": "audit",
+            "model": "/".join(Path(_sayable(facts["provenance"]["model"])).parts[-2:]),
+            "sentence": _sayable(facts["sentence"]),
+            "frames": FRAMES,
+            "frost": depth,
+            "texts": [" ".join(scene["words"])[:80] for scene in scenes],
+        }
+        _check(scenes)
+        if depth is not None and not 0 <= depth < len(scenes[0]["clusters"]):
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise BadRun(f"{folder} is not a whole audit: {type(error).__name__} in {SCENES} or {FACTS}.") from None
+    blocks = [
+        pack(
+            "scene",
+            {"words": scene["words"], "clusters": scene["clusters"].tolist(), "frames": list(FRAMES)},
+            *(scene["places"][name].astype("<f4") for name in FRAMES),
+        )
+        for scene in scenes
+    ]
+    return Opened(about, lambda: iter(blocks))
+
+
+def _sayable(text: object) -> str:
+    """What a page can be sent: half of a surrogate pair cannot."""
+    return str(text).encode("utf-8", "replace").decode()
+
+
+def _check(scenes: list[dict[str, Any]]) -> None:
+    if not scenes:
+        raise ValueError
+    for scene in scenes:
+        clouds, n = scene["clusters"].shape
+        shapes = {own.shape for own in scene["places"].values()}
+        if shapes != {(clouds, n, 3)} or n != len(scene["words"]):
+            raise ValueError
+        if not all(np.isfinite(own).all() for own in scene["places"].values()):
+            raise ValueError
+
+
+def _run(folder: Path) -> Opened:
+    run = load_run(folder)
+    d = run.tokens.shape[-1]
+    if d not in (2, 3):
+        raise BadParameter(f"{folder} is a run in d = {d}; the page shows 2 and 3. See its tokens.png instead.")
+    if not len(run.times):
+        raise BadParameter(f"{folder} is a run that kept no times; run it again with --save-at.")
+    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    about = {"what": "run", "name": folder.resolve().name, "sentence": _sayable(run.message)}
+    kept = load((folder / ARRAYS).read_bytes()).get("curve")
+    noted = []
+    if kept is not None and len(kept) > 1:
+        times, values = kept.numpy().T
+        noted.append(
+            pack("curve", {"times": times, "values": values, "words": {"Regime": summary["regime"]["meaning"]}})
+        )
+    if summary.get("phases"):
+        noted.append(pack("phases", summary["phases"]))
+    return Opened(about, lambda: show_again(run, noted))

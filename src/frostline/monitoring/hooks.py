@@ -1,0 +1,192 @@
+"""Hidden states of a model in use, by forward hooks: nothing is changed, nothing raises, nothing is kept.
+
+Hooks of one forward pass share what they collect through the thread they run in: many threads may use one model.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frostline.encoders.load import Encoder
+from frostline.errors import BadModel
+
+LOG = logging.getLogger("frostline")
+_ours = threading.local()
+
+
+@dataclass(frozen=True, eq=False)
+class Taking:
+    """One forward pass: the states at the clouds asked for (b, n, d), the attention mask, and token ids."""
+
+    states: list[Tensor]
+    mask: Tensor | None
+    ids: Tensor | None
+
+    @property
+    def present(self) -> Tensor:
+        """Which states are those of tokens, not of padding."""
+        if self.mask is None:
+            return torch.ones(self.states[0].shape[:2], dtype=torch.bool, device=self.states[0].device)
+        return self.mask != 0
+
+
+class Tap:
+    """Hooks on those layers of a model that lead to the clouds asked for (0 is before the first layer).
+
+    Errors inside are counted, logged once, and never reach the model's caller; ``strict``: they do, which is right
+    when a baseline is made. ``entry``: the module whose call is one pass, where that is not the model itself; it may
+    be given its inputs in a dictionary.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        encoder: Encoder,
+        clouds: Sequence[int],
+        taken: Callable[[Taking], None],
+        *,
+        strict: bool = False,
+        entry: nn.Module | None = None,
+    ):
+        self.failures = 0
+        self._closed = False
+        self._strict = strict
+        self._taken = taken
+        self._clouds = tuple(clouds)
+        self._pass = threading.local()
+        self._lock = threading.Lock()
+        base = getattr(model, "base_model", model)
+        paths = [encoder.family.layer.format(number).rstrip(".") for number in range(encoder.layers)]
+        try:
+            layers = [base.get_submodule(path) for path in paths]
+        except AttributeError:
+            raise BadModel(
+                f"the model has no module {paths[0]}; give the transformers model that the baseline is of."
+            ) from None
+        entry = base if entry is None else entry
+        self._handles = [entry.register_forward_pre_hook(self._begin, with_kwargs=True)]
+        if 0 in self._clouds:
+            self._handles.append(layers[0].register_forward_pre_hook(self._enter, with_kwargs=True))
+        if len(set(layers)) < len(layers):  # one module for every layer, as in ALBERT
+            self._handles.append(layers[0].register_forward_hook(self._leave_shared))
+        else:
+            self._handles += [
+                layers[cloud - 1].register_forward_hook(partial(self._leave, cloud)) for cloud in self._clouds if cloud
+            ]
+        self._handles.append(entry.register_forward_hook(self._end))
+        _forget_compiled()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy of a watched model is not watched: its hooks belong to nobody and do nothing.
+        return (_closed, ())
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._closed = True
+        _forget_compiled()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _begin(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._closed or (not self._strict and getattr(_ours, "passes", False)):
+            self._pass.states = None
+            return
+        self._pass.states = {}
+        self._pass.count = 0
+        if given and isinstance(given[0], Mapping):
+            named = dict(given[0])
+        self._pass.mask = named.get("attention_mask", given[1] if len(given) > 1 else None)
+        ids = named.get("input_ids", given[0] if given else None)
+        self._pass.ids = ids if isinstance(ids, Tensor) and ids.ndim == 2 else None
+
+    def _enter(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        states = getattr(self._pass, "states", None)
+        if states is not None:
+            states.setdefault(0, given[0] if given else named.get("hidden_states"))
+
+    def _leave(self, cloud: int, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+        states = getattr(self._pass, "states", None)
+        if states is not None:
+            states[cloud] = result[0] if isinstance(result, tuple) else result
+
+    def _leave_shared(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+        if getattr(self._pass, "states", None) is not None:
+            self._pass.count += 1
+            if self._pass.count in self._clouds:
+                self._leave(self._pass.count, module, given, result)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _end(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+        # None when the hooks came while this pass was under way: it is not seen, and that is no failure.
+        states = getattr(self._pass, "states", None)
+        if states is None:
+            return
+        mask, ids = self._pass.mask, self._pass.ids
+        self._pass.states = self._pass.mask = self._pass.ids = None
+        # Written out, without context managers: between passes every line of Python is cold, and costs ten times more.
+        try:
+            if len(states) != len(self._clouds):
+                raise RuntimeError(f"{len(states)} of {len(self._clouds)} clouds were seen")
+            # Detached, nothing that is computed from them keeps gradients.
+            own = [states[cloud].detach() for cloud in self._clouds]
+            shape, device = own[0].shape[:2], own[0].device.type
+            if mask is not None and mask.shape != shape:
+                raise RuntimeError(f"an attention mask of shape {tuple(mask.shape)} for tokens {tuple(shape)}")
+            if torch.is_autocast_enabled(device):
+                # The model may run in lower precision; what looks at it does not.
+                with torch.autocast(device, enabled=False):
+                    self._taken(Taking(own, mask, ids))
+            else:
+                self._taken(Taking(own, mask, ids))
+        except Exception as error:  # fail-open: whatever goes wrong here is no reason for the model to fail
+            if self._strict:
+                raise
+            self.failed(error)
+
+    def failed(self, error: Exception, passes: int = 1) -> None:
+        """Count passes that could not be looked at; the first error is logged."""
+        with self._lock:
+            first = not self.failures
+            self.failures += passes
+        if first:
+            LOG.warning("watching failed and goes on: %s: %s", type(error).__name__, error)
+
+
+def _closed() -> Tap:
+    tap = object.__new__(Tap)
+    tap._closed, tap._pass = True, threading.local()
+    return tap
+
+
+@contextmanager
+def our_own_passes() -> Iterator[None]:
+    """What frostline itself lets a model read is no traffic: no watch sees it."""
+    before = getattr(_ours, "passes", False)
+    _ours.passes = True
+    try:
+        yield
+    finally:
+        _ours.passes = before
+
+
+def _forget_compiled() -> None:
+    """Compiled code does not notice hooks that come or go, unless it is told to and compiled anew.
+
+    It is shared between models of a class, so that it matters whether anything was compiled, not what.
+    """
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return
+    dynamo.config.skip_nnmodule_hook_guards = False
+    if dynamo.utils.counters["stats"]:
+        torch.compiler.reset()
+        dynamo.utils.counters.clear()

@@ -1,0 +1,185 @@
+"""The heads, tokens and stepper that a spec describes."""
+
+from collections.abc import Callable
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+import torch
+
+from frostline import sample
+from frostline.attention import Attention
+from frostline.dynamics.steppers import RK4, Adaptive, Euler, Stepper
+from frostline.errors import BadSpec
+from frostline.runs.schema import ComponentSpec, HeadSpec, LayerSpec, Matrix, Spec, TokensSpec, _open
+from frostline.sphere import OFF_SPHERE, normalise
+
+
+def build_heads(spec: Spec) -> list[list[Attention]]:
+    """The layers of heads the spec describes."""
+    if spec.layers is not None and (spec.heads is not None or spec.B is not None or spec.Q is not None):
+        raise BadSpec("the spec gives layers beside heads, B or Q; put all matrices under [[layers]].")
+    layers: list[LayerSpec] = spec.layers if spec.layers is not None else [spec]
+    if not layers or any(layer.heads == [] for layer in layers):
+        raise BadSpec("the spec has an empty list of layers or heads; give at least one.")
+    found = []
+    for number, layer in enumerate(layers):
+        where = f"layers[{number}]" if spec.layers is not None else "the spec"
+        heads: list[HeadSpec] = [layer]
+        if layer.heads is not None:
+            if any(matrix is not None for matrix in (layer.B, layer.Q, layer.K)):
+                raise BadSpec(f"{where} gives heads beside B, Q or K; put them under heads.")
+            heads = layer.heads
+        found.append([_build_head(head, layer, spec, where) for head in heads])
+    return found
+
+
+def token_count(spec: Spec) -> int:
+    """How many tokens the spec asks for (0 when only a file knows)."""
+    return spec.tokens if isinstance(spec.tokens, int) else spec.tokens.count or 0
+
+
+def build_stepper(spec: Spec) -> Stepper:
+    """The stepper: what is named; else Euler when a step is given, the adaptive method when none is."""
+    name = spec.stepper or ("adaptive" if spec.step is None else "euler")
+    if name == "adaptive":
+        return Adaptive(**({} if spec.tolerance is None else {"tolerance": spec.tolerance}), step=spec.step)
+    if spec.tolerance is not None:
+        raise BadSpec(f"tolerance goes with the adaptive stepper, not with {name}; leave one of them out.")
+    return Euler(spec.step) if name == "euler" else RK4(spec.step)
+
+
+def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
+    """Initial tokens (n, d) and their weights (None when equal)."""
+    tokens = spec.tokens if isinstance(spec.tokens, TokensSpec) else TokensSpec(count=spec.tokens)
+    _refuse_unused(tokens, "tokens")
+    if tokens.distribution == "file":
+        if tokens.path is None:
+            raise BadSpec('tokens.distribution = "file" needs tokens.path, a .npy file of unit vectors (n, d).')
+        if not tokens.path.endswith(".npy"):
+            raise BadSpec(f"tokens.path = {tokens.path!r} is not a .npy file.")
+        if tokens.count is not None or tokens.antipodal:
+            raise BadSpec("tokens from a file are taken as they are; leave count (--tokens) and antipodal out.")
+        return _load_tokens(tokens.path), None
+    if spec.seed < 0:
+        raise BadSpec(f"seed is {spec.seed}; it must be ≥ 0.")
+    if tokens.count is None:
+        raise BadSpec("tokens.count is missing; say how many tokens.")
+    if tokens.antipodal and tokens.count % 2:
+        raise BadSpec(f"tokens.antipodal needs an even count, got {tokens.count}.")
+    count = tokens.count // 2 if tokens.antipodal else tokens.count
+    if tokens.distribution == "nodes":
+        logs = None
+        if tokens.mean is not None:
+            mean = np.asarray(normalise(tokens.mean))
+            if len(mean) != spec.dimension:
+                raise BadSpec(f"tokens.mean has {len(mean)} entries, but dimension = {spec.dimension}.")
+            pull = (tokens.concentration or 0.0) * mean
+            logs = lambda x: x @ pull  # noqa: E731
+        found, weights = sample.nodes(count, spec.dimension, log_density=logs, seed=spec.seed)
+        if tokens.antipodal:
+            return sample.antipodal(found), np.concatenate([weights, weights]) / 2
+        return found, weights
+    if tokens.distribution == "mixture":
+        if not tokens.components:
+            raise BadSpec('tokens.distribution = "mixture" needs [[tokens.components]], each with a weight.')
+        parts = [_drawing(part, spec.dimension) for part in tokens.components]
+        x = sample.mixture(count, parts, [part.weight for part in tokens.components], seed=spec.seed)
+    else:
+        x = _drawing(tokens, spec.dimension)(count, np.random.default_rng(spec.seed))
+    return (sample.antipodal(x) if tokens.antipodal else x), None
+
+
+USED_BY = {
+    "mean": ("vmf", "nodes"),
+    "concentration": ("vmf", "nodes"),
+    "centres": ("caps",),
+    "angle": ("caps",),
+    "components": ("mixture",),
+    "path": ("file",),
+}
+
+
+def _refuse_unused(part: TokensSpec | ComponentSpec, where: str) -> None:
+    """A key that its distribution does not use is a mistake, not decoration."""
+    for key, users in USED_BY.items():
+        if getattr(part, key, None) is not None and part.distribution not in users:
+            raise BadSpec(f"{where}.{key} goes with {' or '.join(users)}, not with {part.distribution!r}.")
+
+
+def _drawing(part: TokensSpec | ComponentSpec, dimension: int) -> Callable[[int, np.random.Generator], np.ndarray]:
+    _refuse_unused(part, "tokens")
+    if part.distribution == "vmf":
+        if part.mean is None or part.concentration is None:
+            raise BadSpec('distribution = "vmf" needs mean and concentration.')
+        mean, concentration = part.mean, part.concentration
+        return lambda n, rng: sample.vmf(n, mean, concentration, seed=rng)
+    if part.distribution == "caps":
+        if part.centres is None or part.angle is None:
+            raise BadSpec('distribution = "caps" needs centres (a list of vectors) and angle.')
+        centres, angle = part.centres, part.angle
+        return lambda n, rng: sample.caps(n, centres, angle, seed=rng)
+    return lambda n, rng: sample.uniform(n, dimension, seed=rng)
+
+
+def _build_head(head: HeadSpec, layer: HeadSpec, spec: Spec, where: str) -> Attention:
+    d = spec.dimension
+
+    def inherited(name: str, default: Any = None) -> Any:
+        return next((v for v in (getattr(part, name) for part in (head, layer, spec)) if v is not None), default)
+
+    beta, bias = inherited("beta"), inherited("key_bias")
+    if beta is None:
+        raise BadSpec(f"{where} has no beta; give one, for example beta = 100.0.")
+    V = _matrix(inherited("V", "identity"), d, f"V of {where}")
+    if head.B is not None and head.Q is None and head.K is None:
+        found = Attention.from_matrices(_matrix(head.B, d, f"B of {where}"), V, beta, key_bias=bias)
+    elif head.B is None and head.Q is not None and head.K is not None:
+        Q, K = _matrix(head.Q, d, f"Q of {where}"), _matrix(head.K, d, f"K of {where}")
+        found = Attention(Q, K, V, beta, key_bias=bias)
+    else:
+        raise BadSpec(f"{where} needs either B or both Q and K.")
+    return found
+
+
+def _matrix(value: Matrix, d: int, name: str) -> np.ndarray:
+    found = _read_matrix(value, d, name)
+    if found.shape[-1:] != (d,):
+        raise BadSpec(f"{name} has shape {found.shape}, but dimension = {d}; they must agree.")
+    return found
+
+
+def _read_matrix(value: Matrix, d: int, name: str) -> np.ndarray:
+    if isinstance(value, str):
+        if value == "identity":
+            return np.eye(d)
+        if value.endswith(".npy"):
+            return _load(value)
+        raise BadSpec(
+            f'{name} is {value!r}; write rows, one list for a diagonal, "identity", or the path of a .npy file.'
+        )
+    rows = [row for row in value if isinstance(row, list)]
+    if value and not rows:
+        return np.diag(np.asarray(value, dtype=np.float64))
+    lengths = [len(row) for row in rows]
+    if len(rows) != len(value) or len(set(lengths)) != 1:
+        raise BadSpec(f"{name} has rows of lengths {lengths}; all rows must be lists of the same length.")
+    return np.asarray(rows, dtype=np.float64)
+
+
+def _load(path: str) -> np.ndarray:
+    _open(path)
+    try:
+        found = np.asarray(np.load(path, allow_pickle=False))
+    except (ValueError, EOFError, OSError, SyntaxError, OverflowError, MemoryError, TokenError) as error:
+        raise BadSpec(f"{path!r} is not a readable .npy array of numbers: {error}.") from None
+    if found.dtype.kind not in "fiu" or found.ndim != 2:
+        raise BadSpec(f"{path!r} holds {found.dtype} of shape {found.shape}; a matrix of real numbers is needed.")
+    return found.astype(np.float64)
+
+
+def _load_tokens(path: str) -> np.ndarray:
+    """Unit vectors from a file; float32 ones are unit only to 1e-7 and are made so exactly."""
+    found = _load(path)
+    size = np.linalg.norm(found, axis=1, keepdims=True)
+    return found / size if (np.abs(size - 1) <= OFF_SPHERE[torch.float32]).all() else found

@@ -1,0 +1,248 @@
+"""Run a spec into a run directory: checkpoints on the way, summary and pictures at the end, resumed if killed."""
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from frostline import __version__, plot
+from frostline.analysis.distance import DistanceRecorder, Target
+from frostline.analysis.phases import Phases
+from frostline.arrays import as_positive, as_times, evenly_spread
+from frostline.attention import Attention
+from frostline.dynamics.simulation import Trajectory, simulate
+from frostline.dynamics.steppers import Stepper
+from frostline.dynamics.walking import Progress, Resume, layer_edges
+from frostline.errors import BadSpec
+from frostline.runs import directory as store
+from frostline.runs import schema as specs
+from frostline.runs.build import build_heads, build_stepper, build_tokens, token_count
+from frostline.runs.summary import SECONDS_PER_TIME, _bounds, _phases, _summary
+
+DEFAULT_FRAMES = 5
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run directory: ``folder``, ``summary``, ``resumed`` (from which step), ``fresh`` (was it run just now)."""
+
+    folder: Path
+    summary: dict[str, Any]
+    resumed: int
+    fresh: bool
+
+
+def record(
+    spec: specs.Spec,
+    *,
+    out: Path | None = None,
+    force: bool = False,
+    report: Callable[[Progress], None] | None = None,
+    measured: Callable[[int, int], None] | None = None,
+) -> Recording:
+    """Run ``spec`` into ``out`` (``spec.out`` by default); a finished run of the same spec is not run again, a killed
+    one goes on.
+
+    ``report`` is called after every step, ``measured(done, of)`` after the distance at each kept time.
+    """
+    _check_until(spec)
+    out = Path(spec.out) if out is None else out
+    if out.name in ("", ".", ".."):
+        raise BadSpec(f'out = {spec.out!r} is not a name for a run directory; choose one, for example out = "run".')
+    if not out.parent.is_dir():
+        raise BadSpec(f"out = {spec.out!r}: the folder {str(out.parent)!r} does not exist; make it first.")
+    identity = specs.identity(spec)
+    if not force and store.finished(out, identity):
+        return Recording(out, store.read_summary(out), 0, fresh=False)
+    ready = _Ready.of(spec)
+    with store.Partial(out, identity, force=force) as partial:
+        return _record(spec, partial, ready, report, measured)
+
+
+def run_once(spec: specs.Spec, *, transport: bool = False) -> tuple[Trajectory, dict[str, Any], store.Arrays]:
+    """Run ``spec`` and write nothing: the run, what ``record`` would put into its summary (W by optimal transport at
+    the kept times only with ``transport``), and its arrays."""
+    _check_until(spec)
+    ready = _Ready.of(spec)
+    curve = DistanceRecorder(ready.target.measure, [])
+    curve.add(0.0, ready.x0)
+    run = ready.simulate(spec, watch=curve)
+    seen = _phases(curve)
+    # Without a limit of time, on which the result would depend.
+    bounds = _bounds(run, None, None) if transport and ready.target.measure is not None and len(run.times) else None
+    return run, _summary(run, ready.target, curve.points, seen, bounds), ready.arrays(run, curve.points)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """What a spec describes, built and checked."""
+
+    layers: list[list[Attention]]
+    x0: torch.Tensor
+    weights: np.ndarray | None
+    stepper: Stepper
+    saves: np.ndarray
+
+    @classmethod
+    def of(cls, spec: specs.Spec) -> "_Ready":
+        until = as_positive(spec.until, "until")
+        layers = build_heads(spec)
+        default = _default_frames(until, len(layers))
+        saves = as_times(default if spec.save_at is None else spec.save_at, "save_at", until=until)
+        _check_memory(token_count(spec), spec.dimension, len(saves))
+        stepper = build_stepper(spec)
+        initial, weights = build_tokens(spec)
+        return cls(layers, _placed(initial, spec), weights, stepper, saves)
+
+    @cached_property
+    def target(self) -> Target:
+        return Target.of(self.layers, self.x0, self.weights)
+
+    def simulate(self, spec: specs.Spec, watch: Callable[[Progress], None], resume: Resume | None = None) -> Trajectory:
+        assert spec.until is not None
+        return simulate(
+            self.layers,
+            self.x0,
+            until=spec.until,
+            weights=self.weights,
+            stepper=self.stepper,
+            save_at=self.saves,
+            engine=spec.engine,
+            max_steps=spec.max_steps,
+            watch=watch,
+            resume=resume,
+        )
+
+    def arrays(self, run: Trajectory, curve: list[tuple[float, float]]) -> store.Arrays:
+        found = {
+            "times": torch.from_numpy(run.times),
+            "tokens": torch.as_tensor(run.tokens).cpu(),
+            "initial": self.x0.cpu(),
+            "curve": torch.tensor(curve, dtype=torch.float64).reshape(-1, 2),
+            **store.heads_as_arrays(self.layers),
+        }
+        return found if self.weights is None else found | {"weights": torch.from_numpy(self.weights)}
+
+
+def _record(
+    spec: specs.Spec,
+    partial: store.Partial,
+    ready: _Ready,
+    report: Callable[[Progress], None] | None,
+    measured: Callable[[int, int], None] | None,
+) -> Recording:
+    started, target = time.time(), ready.target
+    resumed = partial.resume(ready.x0.device)
+    keeper = _Keeper(partial, DistanceRecorder(target.measure, [] if resumed is None else resumed[1]), report)
+    if resumed is None:
+        keeper.begin(ready.x0, save=bool(ready.saves[0] == 0))
+    try:
+        run = ready.simulate(spec, keeper, None if resumed is None else resumed[0])
+    except KeyboardInterrupt:
+        keeper.write_checkpoint()
+        raise
+    keeper.write_checkpoint()
+    curve, seen = keeper.curve.points, _phases(keeper.curve)
+    bounds = None if target.measure is None or not len(run.times) else _bounds(run, measured, SECONDS_PER_TIME)
+    summary = _summary(run, target, curve, seen, bounds)
+    arrays = ready.arrays(run, curve)
+    final = partial.finish(spec, arrays, summary, _provenance(started, resumed is not None))
+    _draw(final, run, target, curve, seen)
+    partial.publish()
+    return Recording(partial.out, summary, 0 if resumed is None else resumed[0].steps, fresh=True)
+
+
+class _Keeper:
+    """Watches a run: keeps frames and the distance curve, writes checkpoints, passes progress on."""
+
+    def __init__(self, partial: store.Partial, curve: DistanceRecorder, report: Callable[[Progress], None] | None):
+        self.partial, self.curve, self.report = partial, curve, report
+        self.written, self.last, self.pause = time.monotonic(), None, _checkpoint_seconds()
+
+    last: Progress | None
+
+    def begin(self, x0: torch.Tensor, *, save: bool) -> None:
+        if save:
+            self.partial.keep_frame(0, x0)
+        self.curve.add(0.0, x0)
+
+    def __call__(self, progress: Progress) -> None:
+        for frame in progress.frames:
+            self.partial.keep_frame(len(self.partial.frames), frame)
+        self.curve(progress)
+        self.last = progress
+        if time.monotonic() - self.written > self.pause:
+            self.write_checkpoint()
+        if self.report is not None:
+            self.report(progress)
+
+    def write_checkpoint(self) -> None:
+        if self.last is not None:
+            self.partial.checkpoint(self.last, self.curve.points)
+            self.written = time.monotonic()
+
+
+def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float, float]], seen: Phases | None) -> None:
+    figures = {"tokens": plot.tokens(run, target=target.tokens)[0].figure}
+    if curve:
+        figures["distance"] = plot.distance(run, curve=np.array(curve), phases=seen).figure
+    for name, figure in figures.items():
+        plot.save(figure, folder / name)
+
+
+def _check_until(spec: specs.Spec) -> None:
+    if spec.until is None:
+        raise BadSpec("the spec has no until; say how long to simulate, for example until = 3.0.")
+
+
+def _default_frames(until: float, layers: int) -> np.ndarray:
+    """Five times: evenly, but only at layer boundaries in a stack, so that looking does not change the steps."""
+    if layers == 1:
+        return np.linspace(0, until, DEFAULT_FRAMES)
+    return np.array(layer_edges(layers, until))[evenly_spread(layers + 1, DEFAULT_FRAMES)]
+
+
+def _placed(initial: np.ndarray, spec: specs.Spec) -> torch.Tensor:
+    try:
+        if torch.device(spec.device).type == "meta":
+            raise RuntimeError("it holds no numbers")
+        return torch.from_numpy(initial).to(dtype=getattr(torch, spec.dtype), device=spec.device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadSpec(f"device = {spec.device!r} cannot be used: {str(error).splitlines()[0]}") from None
+
+
+def _check_memory(count: int, dimension: int, frames: int) -> None:
+    """Refuse what cannot fit before hours are spent on it."""
+    needed = 8 * count * dimension * (2 * frames + 12)
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise BadSpec(
+            f"{count} tokens at {frames} saved times need about {needed / 2**30:.3g} GiB, this machine has "
+            f"{available / 2**30:.3g}; take fewer tokens or a shorter save_at."
+        )
+
+
+def _checkpoint_seconds() -> float:
+    return as_positive(os.environ.get("FROSTLINE_CHECKPOINT_SECONDS", "2"), "FROSTLINE_CHECKPOINT_SECONDS")
+
+
+def _provenance(started: float, resumed: bool) -> dict[str, Any]:
+    return {
+        "frostline": __version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "seconds": round(time.time() - started, 3),
+        "resumed": resumed,
+    }
