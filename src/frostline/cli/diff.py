@@ -68,6 +68,8 @@ def diff(
                 f"{', '.join(most) or 'none'} (median {table['median']:.2g})."
             )
         if found.text is not None:
+            if found.text["unread"]:
+                options.say(found.text["unread"], hang=0)
             for name in ("base", "tuned"):
                 at = found.text[name]
                 options.say(

@@ -68,7 +68,7 @@ def unread(tokenized: Tokenized, special: int, limit: int) -> str:
         raise BadText(
             f"{tokenized.unknown} of {tokens} tokens ({100 * share:.0f} %) are unknown to the tokenizer, and from "
             f"{100 * REFUSED:.0f} % on the model has not read the texts. Give texts in a language and script that it "
-            "was made for, or the tokenizer that belongs to it; its weights can be audited without texts."
+            "was made for, or the tokenizer that belongs to it; its weights can be read without texts."
         )
     parts = [f"{100 * share:.0f} % of the tokens are unknown to the tokenizer"] if share >= SAID else []
     if tokenized.cut:

@@ -1,9 +1,11 @@
 """The whole of a model's folder is compared: what is planted in one part of a copy is found there, and only there."""
 
 import json
+import re
 import shutil
 
 import pytest
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -23,14 +25,17 @@ def base(tmp_path_factory):
     config.id2label, config.label2id = {0: "bad", 1: "good"}, {"bad": 0, "good": 1}
     folder = tmp_path_factory.mktemp("artefact") / "base"
     tiny.save(transformers.BertForSequenceClassification(config), folder)
-    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in MODULES]
-    write(folder / "modules.json", listed)
+    write(folder / "modules.json", listed())
     write(folder / "sentence_bert_config.json", {"max_seq_length": 64})
     write(folder / "config_sentence_transformers.json", {"prompts": {}})
     write(folder / "1_Pooling" / "config.json", POOLING)
     write(folder / "2_Dense" / "config.json", {"in_features": 32, "out_features": 4})
     save_file({"linear.weight": torch.randn(4, 32)}, folder / "2_Dense" / "model.safetensors")
     return folder
+
+
+def listed():
+    return [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in MODULES]
 
 
 def write(path, value):
@@ -164,6 +169,52 @@ def test_what_is_not_compared_is_named(base, tmp_path):
     assert "\x1b" not in json.dumps(found.facts(), ensure_ascii=False)
 
 
+def test_files_of_modules_and_unread_vocabularies_are_named(base, tmp_path):
+    """A module's own files that no reader knows; the list of words beside the tokenizer.json that is read."""
+    folders = [shutil.copytree(base, tmp_path / name) for name in ("one", "other")]
+    for hidden, folder in zip((8, 16), folders, strict=True):
+        write(folder / "modules.json", [*listed(), {"path": "3_LSTM", "type": "sentence_transformers.models.LSTM"}])
+        write(folder / "3_LSTM" / "lstm_config.json", {"hidden_dim": hidden})
+        write(folder / "3_LSTM" / "config.json", {})
+        (folder / "3_LSTM" / "README.md").write_text(str(hidden))
+        transformers.AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+        (folder / "vocab.txt").write_bytes((base / "vocab.txt").read_bytes())
+    assert fl.diff(*folders).not_compared == ("3_LSTM/lstm_config.json",)
+    words(exchanged)(folders[1])
+    found = fl.diff(*folders)
+    assert found.not_compared == ("vocab.txt (tokenizer.json was read)", "3_LSTM/lstm_config.json")
+    assert found.sentence.startswith("Nothing changed. Not compared: vocab.txt (tokenizer.json was read); 3_LSTM/")
+
+
+def pieces(kind, model, folder):
+    """A RoBERTa beside a tokenizer that joins letters by rules, or picks pieces by their scores."""
+    tiny.save(tiny.model("RoBERTa"), folder, tokenizer=False)
+    special = ["<s>", "<pad>", "</s>", "<unk>", "i", "c", "e", "ic", "ice"]
+    inside = {
+        "BPE": lambda: tokenizers.models.BPE({piece: n for n, piece in enumerate(special)}, model, unk_token="<unk>"),
+        "Unigram": lambda: tokenizers.models.Unigram([*zip(special, model, strict=True)], unk_id=3),
+    }[kind]()
+    made = tokenizers.Tokenizer(inside)
+    names = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, **names).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other", "difference"),
+    [
+        ("BPE", [("i", "c"), ("ic", "e")], [("ic", "e"), ("i", "c")], "merges: 2 differ; there are 2 and 2"),
+        ("BPE", [("i", "c"), ("ic", "e")], [("i", "c")], "merges: 1 differ; there are 2 and 1"),
+        ("Unigram", [-1.0] * 9, [-1.0] * 8 + [-9.0], "scores: 1 differ; there are 9 and 9"),
+    ],
+)
+def test_merges_and_scores(tmp_path, kind, one, other, difference):
+    """The same pieces with the same numbers, put together in another way."""
+    found = fl.diff(pieces(kind, one, tmp_path / "one"), pieces(kind, other, tmp_path / "other"))
+    assert found.changed and f"Tokenizer: changed ({difference})" in found.sentence
+    assert not fl.diff(tmp_path / "one", pieces(kind, one, tmp_path / "same")).changed
+
+
 def test_names_and_settings_of_a_file_do_not_steer_a_terminal(base, tmp_path):
     other = shutil.copytree(base, tmp_path / "other")
     told("config.json", **{"id2label": {"0": "\x1b[31mred", "1": "good"}, "x\x1by": "\x9b2J" * 100})(other)
@@ -236,3 +287,34 @@ def test_the_page_shows_what_the_text_measured(tmp_path):
     assert "Embedding rows that moved most" in page and "<tuned>" not in page and "task head" in page
     again = fl.diff(folder, other).save(tmp_path / "out").read_text()
     assert "On the text" not in again and not (tmp_path / "out" / "figures" / "work.svg").exists()
+
+
+def test_texts_that_the_models_hardly_know_are_said_beside_what_they_measured(tmp_path):
+    """As in an audit: refused from a half of unknown tokens on, said from a tenth on."""
+    folder = tiny.save(tiny.model("BERT"), tmp_path / "base")
+    with pytest.raises(fl.errors.BadText, match=r"30 of 40 tokens \(75 %\) are unknown"):
+        fl.diff(folder, folder, texts=["ice quux quux quux"] * 10)
+    found = fl.diff(folder, folder, texts=["ice melts in quux"] * 10)
+    assert found.text["unread"].startswith("25 % of the tokens are unknown to the tokenizer: what follows")
+    assert found.text["unread"] in found.save(tmp_path / "out").read_text()
+    plain = fl.diff(folder, folder, texts=tiny.TEXTS)
+    assert plain.text["unread"] == "" and "unknown to the tokenizer" not in plain.save(tmp_path / "out").read_text()
+
+
+def test_ticks_of_one_layer_are_whole(tmp_path):
+    config = tiny.config("BERT")
+    config.num_hidden_layers = 1
+    folder = tiny.save(tiny.model("BERT", settings=config), tmp_path / "base")
+    fl.diff(folder, folder, texts=tiny.TEXTS).save(tmp_path / "out")
+    drawn = (tmp_path / "out" / "figures" / "work.svg").read_text()
+    ticks = [re.findall(r"<!-- (\S+) -->", axis) for axis in drawn.split('<g id="matplotlib.axis_')[1::2]]
+    assert len(ticks) == 3 and all(numbers[0] == "0" and "layer" in numbers[1:] for numbers in ticks), ticks
+
+
+def test_temperatures_of_a_model_of_zeros_have_no_factor(tmp_path):
+    zeros = tiny.model("BERT")
+    with torch.no_grad():
+        for part in zeros.parameters():
+            part.zero_()
+    found = fl.diff(zeros, tiny.model("BERT"))
+    assert found.sentence.startswith("Changed in every layer: β from 0, 12 of 12 heads lead")

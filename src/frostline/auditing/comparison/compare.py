@@ -18,7 +18,7 @@ from frostline.auditing.comparison.rounding import Moved, Verdict, compare, wors
 from frostline.auditing.comparison.tokenizer_differences import compare_tokenizers
 from frostline.auditing.comparison.turned_heads import blurred, compare_heads, heads_in_words
 from frostline.auditing.controls import CONTROL_TEXTS, measured_on, some_of
-from frostline.encoders.corpus import checked
+from frostline.encoders.corpus import checked, unread
 from frostline.encoders.fold import folded
 from frostline.encoders.forward import batches
 from frostline.encoders.live_model import COMPUTED, open_model, plain_copy, settings
@@ -60,7 +60,8 @@ class Comparison:
     """The same verdict for what is outside the layers (embeddings), and settings that differ."""
     provenance: Mapping[str, Any]
     text: Mapping[str, Any] | None = None
-    """With text: frost line, median κ and fidelity of each model."""
+    """With text: frost line, median κ and fidelity of each model; ``unread``: how much of the text they could not read,
+    as an audit says it."""
     parts: tuple[Part, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
     not_compared: tuple[str, ...] = ()
@@ -181,8 +182,10 @@ def _at_work(
     """Both models on the same tokens; adds distance travelled and fidelity to the rows of the layers."""
     words = tokenizer if tokenizer is not None else open_tokenizer(base[1])
     most = min(longest(base[1]), longest(tuned[1]))
-    tokenized = some_of(tokenize(base[1], words, checked(texts), most=most), CONTROL_TEXTS)
-    found: dict[str, Any] = {"texts": len(tokenized.ids), "tokens": tokenized.tokens}
+    whole = tokenize(base[1], words, checked(texts), most=most)
+    unreadable = unread(whole, words.num_special_tokens_to_add(), most)
+    tokenized = some_of(whole, CONTROL_TEXTS)
+    found: dict[str, Any] = {"texts": len(tokenized.ids), "tokens": tokenized.tokens, "unread": unreadable}
     for name, (source, encoder) in (("base", base), ("tuned", tuned)):
         layers = [folded(encoder, number) for number in range(encoder.layers)]
         model = plain_copy(source) if isinstance(source, nn.Module) else open_model(encoder)

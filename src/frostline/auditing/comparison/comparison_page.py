@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from frostline import plot
 from frostline.auditing.comparison.checkpoints import Series
@@ -183,7 +182,7 @@ def _work(found: Comparison) -> Figure:
             values = np.array(found.layers[f"{name}_{which}"].to_pylist(), dtype=float)
             ax.plot(np.arange(len(values)), values, "os"[place] + "-", ms=3, color=colour, label=which)
         ax.set(xlabel="layer", title=title)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_xticks(range(0, len(found.layers), max(1, len(found.layers) // 8)))
         ax.legend(fontsize=8, frameon=False)
     return figure
 

@@ -63,7 +63,7 @@ def compare_around(one: Encoder, other: Encoder) -> tuple[list[Part], list[str]]
     if one.family.reads == "images":
         found.append(Part.of("image settings", list(_files(mine, theirs, IMAGES))))
     used = {path.resolve() for encoder in (one, other) for path in encoder.files}
-    return found, list(_left(mine, theirs, used))
+    return found, [*_unread_vocabularies(one, other), *_left(mine, theirs, used)]
 
 
 def _only_in_memory(folder: Path | None) -> list[str]:
@@ -157,18 +157,44 @@ def _usual(path: Path) -> dict[str, Any]:
 
 
 def _weights(folder: Path) -> InMemory | OnDisk:
-    try:
-        files = weight_files(folder)
-    except (BadModel, OSError):
+    files = _weight_files(folder)
+    if not files:
         return InMemory({})
     return InMemory(plain(files[0])) if files[0].suffix == ".bin" else OnDisk(list(files))
 
 
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    try:
+        return weight_files(folder)
+    except (BadModel, OSError):
+        return ()
+
+
+def _unread_vocabularies(one: Encoder, other: Encoder) -> Iterator[str]:
+    """Lists of words that differ and were not read, since both folders have a tokenizer.json."""
+    whole, *lists = TOKENIZER_FILES
+    for name in (*lists, "merges.txt"):
+        folders = [encoder.folder for encoder in (one, other) if encoder.folder is not None]
+        if all((folder / file).is_file() for folder in folders for file in (whole, name)):
+            mine, theirs = (folder / name for folder in folders)
+            if not filecmp.cmp(mine, theirs, shallow=False):
+                yield f"{name} ({whole} was read)"
+
+
 def _left(one: Path, other: Path, used: set[Path]) -> Iterator[str]:
-    """Files and folders of the two that were not compared and are not equal."""
-    names = sorted({path.name for root in (one, other) for path in root.iterdir()})
-    known = READ | {place.split("/")[0] for root in (one, other) for _, place in _listed(root)}
-    for name in names:
+    """Files and folders of the two, and of their modules, that were not compared and are not equal."""
+    mine, theirs = _listed(one), _listed(other)
+    yield from _left_in(one, other, used, READ | {place.split("/")[0] for _, place in (*mine, *theirs)})
+    for (kind, place), (_, place_too) in zip(mine, theirs, strict=False):
+        a, b = one / place, other / place_too
+        if place and place_too and a.is_dir() and b.is_dir():
+            weights = {path.resolve() for folder in (a, b) for path in _weight_files(folder)}
+            known = READ if kind == "Transformer" else {"config.json"}
+            yield from (f"{shown(place)}/{name}" for name in _left_in(a, b, used | weights, known))
+
+
+def _left_in(one: Path, other: Path, used: set[Path], known: set[str]) -> Iterator[str]:
+    for name in sorted({path.name for folder in (one, other) for path in folder.iterdir()}):
         a, b = one / name, other / name
         if name in known or name.startswith(HARMLESS) or fnmatch(name, CUTTING):
             continue

@@ -95,11 +95,14 @@ def heads_in_words(heads: Mapping[str, list[Any]], layers: list[int], there: str
     """What changed in the heads of these layers, beside what rounding alone does."""
     mine = np.isin(heads["layer"], layers)
     ratio = np.array(heads["beta_ratio"])[mine]
-    ratio = ratio[np.isfinite(ratio)] if np.isfinite(ratio).any() else np.ones(1)
+    ratio = ratio[np.isfinite(ratio)]
+    factor = "from 0"
+    if ratio.size:
+        factor = f"by a factor {ratio.min():.2f} to {ratio.max():.2f} (median {np.median(ratio):.2f})"
     base, tuned, rounded = (np.array(heads[f"kind_{name}"])[mine] for name in ("base", "tuned", "rounded"))
     angle, alone = (float(np.median(np.array(heads[name])[mine])) for name in ("angle_A", "angle_A_rounded"))
     return (
-        f"β{there} by a factor {ratio.min():.2f} to {ratio.max():.2f} (median {np.median(ratio):.2f}), "
+        f"β{there} {factor}, "
         f"{int((base != tuned).sum())} of {int(mine.sum())} heads lead in another way (rounding alone: "
         f"{int((base != rounded).sum())}), A's leading direction turns by {angle:.0f}° in the median (rounding alone: "
         f"{alone:.2g}°)."
