@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 
 import frostline as fl
-from tests.problems import head_with, jordan, similar
-from tests.theory.exact_spectra import SORTS, draw, mistake
+from tests.problems import head_with, jordan, similar, turning
+from tests.theory.exact_spectra import SORTS, Case, draw, mistake
 
 HEADS = 3000
 RIGHT_AND_RESOLVED = 0.9
@@ -85,6 +86,22 @@ def test_the_period_of_a_long_thin_orbit_under_a_lopsided_key():
     values = np.sqrt((a**2 + u**2) / (1 + u**2)) / (1 + (u / r) ** 2) / r * u
     assert found.kind == "rotation"
     assert found.period == pytest.approx(4 * np.trapezoid(values, np.log(u)), rel=1e-9)
+
+
+def test_an_orbit_whose_plane_may_turn_has_an_uncertain_period():
+    """|Bᵀx| is 1e-5 in the plane of the orbit and 1 beside it; there a second pair of the same frequency is 1e-6 below:
+    rounding turns the plane, and the period is off by twenty times what the gap and the frequency alone allow."""
+    small, gap = 1e-5, 1e-6
+    A = block_diag(turning(0.0, small), turning(-gap, small), -1.0)
+    key = np.diag([small, small, 1.0, 1.0, 1.0])
+    key[:2, 2:4] = np.eye(2)
+    V = A @ np.linalg.inv(key)
+    for seed in range(5):
+        Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((5, 5)))[0]
+        case = Case("tilting plane", fl.Attention.from_matrices(Q @ key.T @ Q.T, Q @ V @ Q.T, 1.0))
+        found = fl.limit(case.head)
+        assert found.kind == "rotation" and found.resolution > 10
+        assert mistake(case, found) is None
 
 
 def test_an_eigenvalue_far_below_may_still_be_the_one_that_rounding_moves_past():
