@@ -97,7 +97,7 @@ def test_noise_that_changes_in_time_and_outliers_are_no_phases():
 
 
 def test_the_shape_of_the_theorem_is_a_plateau_only_where_it_rises_slowly():
-    """Eq. 11 has a minimum. Where C < 0.28 c W stays there eight times as long as its fall would take: a plateau by the
+    """Eq. 11 has a minimum. Where C ≤ 0.25 c W stays there eight times as long as its fall would take: a plateau by the
     rule, and by any that looks at the curve alone. From 0.3 c on it is a valley. 300 curves, seen to their end."""
     rng = np.random.default_rng(11)
     slow, steep = 0, 0

@@ -6,7 +6,7 @@ All is judged on log W(t), and in ratios, so that neither the units of time nor 
 - *plateau*: a stretch in which W stays within 25 % of its lowest value and changes at least eight times more slowly
   than it fell on the way there. A pure decay, exponential or like t^{−q} with q ≥ 1/4, does not slow down that much
   within 25 %; slower powers cannot be told from a plateau. Nor can a valley that rises slowly: that of THEORY eq. 11 is
-  a plateau for C < 0.28 c, and none for C ≥ 0.3 c;
+  a plateau for C ≤ 0.25 c, and none for C ≥ 0.3 c;
 - *terminal*: afterwards W rises by a factor 1.5 or more, and by more than noise could.
 
 Boundaries are where the lines through the neighbouring stretches meet.
