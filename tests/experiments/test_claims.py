@@ -192,6 +192,11 @@ def test_the_bound_is_judged_from_both_sides(monkeypatch):
         ({"numbers": {"growth": 0.7 * evidence.numbers["growth"]}}, "in time: it grows"),
     ]:
         assert any(words in what for what in refused(**wrong)), wrong
+    # A distance to zero temperature that falls like β^{−1/2} from a smooth start.
+    table = evidence.tables["coupling"]
+    slower = {**table, "W2": np.array(table["W2"]) * np.sqrt(table["beta"])}
+    found = claim.judge(dataclasses.replace(evidence, tables={**evidence.tables, "coupling": slower}))
+    assert any("at a fixed time" in check.what for check in found.checks if check.holds is False)
     # Without its logarithm; and 1/β.
     for law in (lambda self, beta=None: self._beta(beta) ** -0.5, lambda self, beta=None: 1 / self._beta(beta)):
         monkeypatch.setattr(theorem.Bound, "amplitude", law)
