@@ -1,4 +1,7 @@
-"""Modules that the documentation named and that have moved: their old names work for one release, with a warning."""
+"""Modules that have moved: their old names work for one release, with a warning.
+
+Listed are those that the documentation named, and those whose types stand in compiled loops that numba has kept on disk.
+"""
 
 import sys
 import warnings
@@ -13,6 +16,8 @@ MOVED: dict[str, tuple[str, ...]] = {
     "frostline.spec": ("frostline.runs.schema", "frostline.runs.build"),
     "frostline.recording": ("frostline.runs.record",),
     "frostline.store": ("frostline.runs.directory",),
+    "frostline.dynamics.mean_map.bounds": ("frostline.dynamics.mean_map.proxy_errors",),
+    "frostline.transport.trees": ("frostline.transport.c_transform",),
     "frostline.analysis.curves": ("frostline.analysis.distance",),
     "frostline.auditing.checkpoints": ("frostline.auditing.comparison.checkpoints",),
 }
