@@ -1,20 +1,28 @@
-"""Whatever a public verb returns is shown as one printable line of at most 200 characters."""
+"""The protocol of results: frozen, one printable line of at most 200 characters, words, and plain values for JSON."""
 
+import dataclasses
 import inspect
+import json
 
 import numpy as np
 import pytest
 import torch
 
 import frostline as fl
+from frostline.files.plain_json import plain
+from frostline.results import Result
 from frostline.sweeping import plan as plans
 from frostline.sweeping.driver import Sweep
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh, sentences
 
 LINE = 200
-NONE = {"mean_map"}
+ARRAYS = {"mean_map"}
 """Verbs that return arrays."""
+INPUTS = {"Attention", "Factored", "Euler", "RK4", "Adaptive", "densities"}
+"""Problems and methods, which are given to verbs."""
+AT_WORK = {"watch", "wrap"}
+"""Verbs whose first result watches a model: it is used, and is no frozen result."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +107,7 @@ def results(folders, tmp_path_factory):
 
 def test_no_verb_is_left_out(results):
     verbs = {name for name in fl.__all__ if callable(getattr(fl, name)) and not inspect.ismodule(getattr(fl, name))}
-    assert verbs - NONE <= set(results)
+    assert verbs - ARRAYS <= set(results)
 
 
 def test_every_result_is_one_line(results):
@@ -111,3 +119,32 @@ def test_every_result_is_one_line(results):
     }
     assert not too_much
     assert "520 texts" in said["load_baseline", "Baseline"]
+
+
+@pytest.fixture(scope="module")
+def frozen(results):
+    """Every result there is, with its verb: inputs and the watch itself left out."""
+    rows = [(verb, one) for verb, several in results.items() if verb not in INPUTS for one in several if one is not None]
+    return [(verb, one) for verb, one in rows if not (verb in AT_WORK and one is results[verb][0])]
+
+
+def test_every_result_is_one_of_ours_and_frozen(frozen):
+    strange = {
+        f"{verb}: {type(one).__name__}"
+        for verb, one in frozen
+        if not isinstance(one, Result) or not dataclasses.is_dataclass(one) or not type(one).__dataclass_params__.frozen
+    }
+    assert not strange
+
+
+def test_every_result_says_itself_in_words(frozen):
+    words = {f"{verb}: {type(one).__name__}": one.describe() for verb, one in frozen}
+    assert not {name for name, text in words.items() if not (isinstance(text, str) and len(text.split()) >= 3)}
+    assert not {name for name, text in words.items() if "<frostline" in text or "object at 0x" in text}
+
+
+def test_every_result_has_plain_values(frozen):
+    """As JSON takes them: what comes back from JSON is what went in."""
+    for verb, one in frozen:
+        facts = plain(one.facts())
+        assert facts and json.loads(json.dumps(facts, allow_nan=False)) == facts, f"{verb}: {type(one).__name__}"
