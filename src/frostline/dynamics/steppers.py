@@ -39,7 +39,18 @@ class FixedStepper(Protocol):
 
 
 @dataclass(frozen=True)
-class Euler:
+class _EqualSteps:
+    """The step of a fixed stepper, checked."""
+
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.step is not None:
+            as_positive(self.step, "step")
+
+
+@dataclass(frozen=True)
+class Euler(_EqualSteps):
     """x ← (x + hẋ)/|x + hẋ|: one step is one transformer layer (THEORY section 2). Order 1, one mean map a step.
 
     Parameters
@@ -58,20 +69,15 @@ class Euler:
     Euler(step=0.05)
     """
 
-    step: float | None = None
     order: ClassVar[int] = 1
     stages: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        if self.step is not None:
-            as_positive(self.step, "step")
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
         return unit(x + h * field(x))
 
 
 @dataclass(frozen=True)
-class RK4:
+class RK4(_EqualSteps):
     """The classical Runge–Kutta method. Order 4, four mean maps a step.
 
     Parameters
@@ -90,13 +96,8 @@ class RK4:
     RK4(step=0.05)
     """
 
-    step: float | None = None
     order: ClassVar[int] = 4
     stages: ClassVar[int] = 4
-
-    def __post_init__(self) -> None:
-        if self.step is not None:
-            as_positive(self.step, "step")
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
         k1 = field(x)

@@ -40,12 +40,21 @@ class ZeroTemperaturePath(Result):
     ended: Array
     method: str
 
+    @property
+    def _lost(self) -> int:
+        return int(np.isfinite(as_float64(self.ended)).sum())
+
     def describe(self) -> str:
+        """The number of tokens and times, the method, and how many tokens ended in ker Bᵀ, in words."""
+        n, span = int(np.prod(self.ended.shape)), f"t = {self.times[0]:g} to {self.times[-1]:g}"
+        words = f"{n} tokens at {len(self.times)} times from {span}, {self.method}. "
+        return words + (f"{self._lost} of them ended in ker Bᵀ." if self._lost else "None ended in ker Bᵀ.")
+
+    def headline(self) -> str:
         """Shape, times, method, and how many tokens ended in ker Bᵀ."""
-        lost = int(np.isfinite(as_float64(self.ended)).sum())
         return (
             f"tokens {tuple(self.tokens.shape)}, t = {self.times[0]:g} … {self.times[-1]:g}, "
-            f"{self.method}, {lost} tokens ended in ker Bᵀ"
+            f"{self.method}, {self._lost} tokens ended in ker Bᵀ"
         )
 
     def _repr_html_(self) -> str:

@@ -71,8 +71,8 @@ def mean_map(
 
     Examples
     --------
-    >>> head = Attention.from_matrices(torch.eye(2).tolist(), torch.eye(2).tolist(), beta=1e6)
-    >>> mean_map(head, [[1.0, 0.0], [0.0, 1.0]])
+    >>> tokens = [[1.0, 0.0], [0.0, 1.0]]
+    >>> mean_map(Attention.from_matrices(B=tokens, V=tokens, beta=1e6), tokens)
     array([[1., 0.],
            [0., 1.]])
     """

@@ -2,7 +2,7 @@
 
 The sphere is cut into the 2d faces of a cube; a face has coordinates θ = arctan(y'/y_k) in [−π/4, π/4]^{d−1} and is
 halved in every coordinate again and again. A path along one coordinate is a part of a great circle, which is what makes
-the error of interpolation on a box easy to bound (``bounds``); equal steps in θ are almost equal angles.
+the error of interpolation on a box easy to bound (``bound_errors``); equal steps in θ are almost equal angles.
 """
 
 from typing import NamedTuple, no_type_check
@@ -62,7 +62,7 @@ class Sorted(NamedTuple):
     children: Int[np.ndarray, " boxes"]
 
 
-def in_boxes(points: Float[np.ndarray, "n d"], leaf: int) -> Sorted:
+def sort_into_boxes(points: Float[np.ndarray, "n d"], leaf: int) -> Sorted:
     """Unit vectors in the order of a tree; boxes of more than ``leaf`` points are cut."""
     e = points.shape[1] - 1
     keys, _ = _keys(points, LEVELS[e])
@@ -70,7 +70,7 @@ def in_boxes(points: Float[np.ndarray, "n d"], leaf: int) -> Sorted:
     return Sorted(order, *_cut(keys[order], e, LEVELS[e], leaf)[:4])
 
 
-def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], leaf: int = LEAF) -> Boxes:
+def build_boxes(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], leaf: int = LEAF) -> Boxes:
     """The tree of unit vectors in d = 2, 3 or 4 dimensions; boxes of more than ``leaf`` points are cut."""
     e = points.shape[1] - 1
     keys, angles = _keys(points, LEVELS[e])
@@ -81,8 +81,8 @@ def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], le
     face, middle, centre, radius = _places(keys[start], level, e + 1, LEVELS[e])
     return Boxes(
         order=order,
-        points=_turned(points, order),
-        angles=_turned(angles, order),
+        points=_transposed_rows(points, order),
+        angles=_transposed_rows(angles, order),
         weights=shares,
         start=start,
         stop=stop,
@@ -100,7 +100,7 @@ def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], le
 
 @njit(parallel=True)
 @no_type_check
-def _turned(rows, order):
+def _transposed_rows(rows, order):
     """rows[order].T in its own memory."""
     n, d = rows.shape
     out = np.empty((d, n))

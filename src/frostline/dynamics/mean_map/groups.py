@@ -33,7 +33,7 @@ class Groups(NamedTuple):
 
 @njit()
 @no_type_check
-def grouped(p, boxes):
+def group_queries(p, boxes):
     """Groups of the rows of p, which come in the order of the boxes of their directions."""
     n, d = p.shape
     start, stop = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -90,7 +90,7 @@ class Group(NamedTuple):
 
 @njit()
 @no_type_check
-def apart(a, b):
+def distance(a, b):
     """The distance of two points."""
     square = 0.0
     for k in range(len(a)):
@@ -107,14 +107,14 @@ def _nearest(u, boxes, stack):
     while top >= 0:
         box = stack[top]
         top -= 1
-        if box and max(0.0, apart(u, boxes.centre[box]) - boxes.radius[box]) >= best:
+        if box and max(0.0, distance(u, boxes.centre[box]) - boxes.radius[box]) >= best:
             continue
         if boxes.children[box]:
             near, chord = 0, 5.0
             for number in range(boxes.children[box]):
-                distance = apart(u, boxes.centre[boxes.child[box] + number])
-                if distance < chord:
-                    near, chord = number, distance
+                child_chord = distance(u, boxes.centre[boxes.child[box] + number])
+                if child_chord < chord:
+                    near, chord = number, child_chord
             # The nearest is looked at first.
             for number in range(boxes.children[box]):
                 if number != near:
@@ -134,7 +134,7 @@ def _nearest(u, boxes, stack):
 
 @njit()
 @no_type_check
-def largest(group, away, across):
+def bound_weight(group, away, across):
     """Bound of log(e^{⟨p,y⟩}/Σ_j w_j e^{⟨p,y_j⟩}) for y at chords ≥ ``away`` from u and ≤ ``across`` from y*."""
     near = max(0.0, away)
     # Seen from the middle, ⟨p, y − y*⟩ = ⟨p_c, y − y*⟩ + ⟨p − p_c, y − y*⟩; or seen from each query, none of whose
@@ -149,7 +149,7 @@ def largest(group, away, across):
 
 @njit()
 @no_type_check
-def seen_from(middle, spread, boxes, stack):
+def view_from(middle, spread, boxes, stack):
     """The Group of queries within ``spread`` of ``middle``."""
     kappa = np.sqrt((middle**2).sum())
     u = middle / kappa if kappa > 0 else np.full(len(middle), 1 / np.sqrt(len(middle)))
@@ -163,8 +163,8 @@ def seen_from(middle, spread, boxes, stack):
     while top >= 0:
         box = stack[top]
         top -= 1
-        size, away, across = boxes.radius[box], apart(u, boxes.centre[box]), apart(star, boxes.centre[box])
-        if box and largest(group, away - size, across + size) < -6.0:
+        size, away, across = boxes.radius[box], distance(u, boxes.centre[box]), distance(star, boxes.centre[box])
+        if box and bound_weight(group, away - size, across + size) < -6.0:
             continue
         if box and size < WIDE * width:
             far = away + size

@@ -11,7 +11,7 @@ from numba import prange
 
 from frostline.compiled import njit
 from frostline.dynamics.mean_map.boxes import HALF
-from frostline.dynamics.mean_map.groups import STACK, apart, largest, seen_from
+from frostline.dynamics.mean_map.groups import STACK, bound_weight, distance, view_from
 from frostline.dynamics.mean_map.pairs import LEAST, exponential
 
 _LOG2 = float(np.log(2.0))
@@ -20,7 +20,7 @@ _LOG2 = float(np.log(2.0))
 
 @njit()
 @no_type_check
-def _order(group, box, away, across, allowed, boxes, proxies, table):
+def _choose_order(group, box, away, across, allowed, boxes, proxies, table):
     """The smallest order of proxies that may stand for a box, and the bound of their error; −1 if there is none."""
     level, smallest, lost = boxes.level[box], -1, 0.0
     most = len(proxies.first) - 1
@@ -40,7 +40,8 @@ def _order(group, box, away, across, allowed, boxes, proxies, table):
             for arc in range(table.reach.shape[2] - 1, -1, -1):
                 wide = table.reach[level, at, arc]
                 grown = (group.kappa + group.spread) * table.growth[level, at, arc]
-                error = max(error, table.error[order, level, at] + grown + largest(group, away - wide, across + wide))
+                weight = bound_weight(group, away - wide, across + wide)
+                error = max(error, table.error[order, level, at] + grown + weight)
                 if error > allowed:
                     break
             wrong = min(wrong, error)
@@ -52,7 +53,7 @@ def _order(group, box, away, across, allowed, boxes, proxies, table):
 
 @njit()
 @no_type_check
-def _listed(group, boxes, proxies, table, budget, share, stack, items):
+def _descend(group, boxes, proxies, table, budget, share, stack, items):
     """Fill ``items`` with leaves (their number) and blocks of proxies (−1 − their number) for a group of queries.
 
     Returns the number of items, the bound of the loss, the largest chord from y*, and the number of boxes examined.
@@ -67,24 +68,24 @@ def _listed(group, boxes, proxies, table, budget, share, stack, items):
         top -= 1
         seen += 1
         if box:
-            away, across = apart(group.u, boxes.centre[box]), apart(group.star, boxes.centre[box])
+            away, across = distance(group.u, boxes.centre[box]), distance(group.star, boxes.centre[box])
             size = boxes.radius[box]
             # Per unit of mass, in logarithms.
             allowed = rest + boxes.excess[box]
             # The mean is a quotient: what is missing is missing above and below.
-            gone = _LOG2 + largest(group, away - size, across + size)
+            gone = _LOG2 + bound_weight(group, away - size, across + size)
             if gone <= allowed:
                 lost += boxes.mass[box] * exponential(max(gone, LEAST))
                 continue
-            order, wrong = _order(group, box, away, across, allowed, boxes, proxies, table)
+            order, wrong = _choose_order(group, box, away, across, allowed, boxes, proxies, table)
             if order >= 0:
                 lost += wrong
                 begin = proxies.first[order, box]
                 allowed += np.log(boxes.mass[box] / proxies.blocks[order])
                 for block in range(begin, begin + proxies.blocks[order]):
-                    away = apart(group.u, proxies.centre[block]) - proxies.radius[block]
-                    across = apart(group.star, proxies.centre[block]) + proxies.radius[block]
-                    gone = proxies.size[block] + largest(group, away, across)
+                    away = distance(group.u, proxies.centre[block]) - proxies.radius[block]
+                    across = distance(group.star, proxies.centre[block]) + proxies.radius[block]
+                    gone = proxies.size[block] + bound_weight(group, away, across)
                     if gone <= allowed:
                         lost += exponential(max(gone, LEAST))
                     else:
@@ -105,11 +106,11 @@ def _listed(group, boxes, proxies, table, budget, share, stack, items):
 
 @njit()
 @no_type_check
-def within(group, boxes, proxies, table, tolerance, stack, items):
-    """``_listed`` with a loss below the tolerance: the number of items, the largest chord from y*, boxes examined."""
+def list_items(group, boxes, proxies, table, tolerance, stack, items):
+    """``_descend`` with a loss below the tolerance: the number of items, the largest chord from y*, boxes examined."""
     share, lost, count, widest, seen = 0.5, 2 * tolerance, 0, 0.0, 0
     while lost > tolerance:
-        count, lost, widest, more = _listed(group, boxes, proxies, table, tolerance, share, stack, items)
+        count, lost, widest, more = _descend(group, boxes, proxies, table, tolerance, share, stack, items)
         seen += more
         share /= 8
     return count, widest, seen
@@ -117,13 +118,13 @@ def within(group, boxes, proxies, table, tolerance, stack, items):
 
 @njit(parallel=True)
 @no_type_check
-def counted(some, groups, boxes, proxies, table, tolerance):
+def count_items(some, groups, boxes, proxies, table, tolerance):
     """The number of sources and proxies that some groups sum, and of boxes that are examined for them."""
     counts, seen = np.zeros(len(some), np.int64), np.zeros(len(some), np.int64)
     for at in prange(len(some)):
         stack, items = np.empty(STACK, np.int64), np.empty(len(boxes.start) + len(proxies.size), np.int64)
-        group = seen_from(groups.middle[some[at]], groups.radius[some[at]], boxes, stack)
-        count, _, seen[at] = within(group, boxes, proxies, table, tolerance, stack, items)
+        group = view_from(groups.middle[some[at]], groups.radius[some[at]], boxes, stack)
+        count, _, seen[at] = list_items(group, boxes, proxies, table, tolerance, stack, items)
         for item in range(count):
             number = items[item]
             if number < 0:

@@ -41,21 +41,21 @@ class Proxies(NamedTuple):
     weights: Float[np.ndarray, " P"]
 
 
-def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
+def build_proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
     """For every box and every order k (ascending): k^{d−1} proxies if that is less than the box has points.
 
     Boxes much wider than the kernel of the smallest ``kappa`` that will be asked for are left out.
     """
     e, most = len(boxes.points) - 1, orders[-1]
-    owners = _owners(boxes, orders, kappa)
+    owners = _boxes_with_proxies(boxes, orders, kappa)
     which = owners[0]
     slot = np.full(len(boxes.start), -1)
     slot[which] = np.arange(len(which))
     nodes, turn = _chebyshev(most)
     # Three axes whatever e is, the first ones of length 1 where there are fewer coordinates.
     moments = np.zeros((len(which), *(most if axis >= 3 - e else 1 for axis in range(3))))
-    _from_points(which, slot, boxes, moments)
-    _upwards(which[::-1].copy(), slot, boxes, nodes, turn, moments)
+    _sum_moments(which, slot, boxes, moments)
+    _add_to_parents(which[::-1].copy(), slot, boxes, nodes, turn, moments)
     edges = [min(EDGE[e], order) for order in orders]
     blocks = [(-(-order // edge)) ** e for order, edge in zip(orders, edges, strict=True)]
     owned = np.array([len(owner) for owner in owners])
@@ -76,12 +76,12 @@ def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
         made.first[row, owners[row]] = block[row] + blocks[row] * np.arange(owned[row])
         # The arrays one by one: numba takes a loop that only writes into a tuple's for one without effect.
         block_numbers = (edges[row], blocks[row], block[row], at[row])
-        _spread(owners[row], slot, boxes, moments, *_chebyshev(order), *block_numbers, *made[2:])
+        _place_proxies(owners[row], slot, boxes, moments, *_chebyshev(order), *block_numbers, *made[2:])
     np.cumsum(made.start, out=made.start)  # sizes until now
     return made
 
 
-def _owners(boxes: Boxes, orders: Sequence[int], kappa: float) -> list[Int[np.ndarray, " owners"]]:
+def _boxes_with_proxies(boxes: Boxes, orders: Sequence[int], kappa: float) -> list[Int[np.ndarray, " owners"]]:
     """The boxes that have proxies of each order."""
     counts = boxes.stop - boxes.start
     counts[(HALF * 2.0**-boxes.level) ** 2 * kappa > WIDEST**2] = 0
@@ -89,9 +89,9 @@ def _owners(boxes: Boxes, orders: Sequence[int], kappa: float) -> list[Int[np.nd
     return [np.flatnonzero(counts > order ** (len(boxes.points) - 1)) for order in orders]
 
 
-def sketched(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
-    """``proxies`` without the points, and every box in one block: enough to count the items to be summed."""
-    e, owners = len(boxes.points) - 1, _owners(boxes, orders, kappa)
+def sketch_proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
+    """``build_proxies`` without the points, and every box in one block: enough to count the items to be summed."""
+    e, owners = len(boxes.points) - 1, _boxes_with_proxies(boxes, orders, kappa)
     first, before = np.full((len(orders), len(boxes.start)), -1), 0
     for row, owner in enumerate(owners):
         first[row, owner] = before + np.arange(len(owner))
@@ -120,7 +120,7 @@ def _chebyshev(order: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "
 
 @njit()
 @no_type_check
-def _polynomials(s, out):
+def _evaluate_chebyshev(s, out):
     """T_0 … T_{k−1} at s; k = 1: T_0 alone."""
     out[0] = 1.0
     if len(out) > 1:
@@ -131,7 +131,7 @@ def _polynomials(s, out):
 
 @njit(parallel=True)
 @no_type_check
-def _from_points(which, slot, boxes, moments):
+def _sum_moments(which, slot, boxes, moments):
     """Moments Σ w T_a(s_1) T_b(s_2) … of the points that lie in no smaller box with proxies."""
     weights, children, child = boxes.weights, boxes.children, boxes.child
     e = len(boxes.angles)
@@ -150,7 +150,7 @@ def _from_points(which, slot, boxes, moments):
                 for k in range(e):
                     # Rounding may put a point a little outside, where polynomials are large.
                     s = min(max((boxes.angles[k, j] - boxes.middle[box, k]) / half, -1.0), 1.0)
-                    _polynomials(s, axes[3 - e + k, :n2])
+                    _evaluate_chebyshev(s, axes[3 - e + k, :n2])
                 for a in range(n0):
                     for b in range(n1):
                         factor = weights[j] * axes[0, a] * axes[1, b]
@@ -160,7 +160,7 @@ def _from_points(which, slot, boxes, moments):
 
 @njit()
 @no_type_check
-def _applied(axis, matrix, moments):
+def _apply_along(axis, matrix, moments):
     """Σ_i matrix[a, i] moments[…, i, …] along one axis, as far as the matrix goes."""
     n0, n1, n2 = moments.shape
     rows, columns = matrix.shape
@@ -188,23 +188,23 @@ def _applied(axis, matrix, moments):
 
 @njit()
 @no_type_check
-def _moved(offset, scale, nodes, turn):
+def _moving_matrix(offset, scale, nodes, turn):
     """The matrix that turns moments on an interval at offset ± scale of a larger one into those on the larger one."""
     matrix, row = np.empty((len(nodes), len(nodes))), np.empty(len(nodes))
     for i in range(len(nodes)):
-        _polynomials(offset + scale * nodes[i], row)
+        _evaluate_chebyshev(offset + scale * nodes[i], row)
         matrix[:, i] = row
     return matrix @ turn
 
 
 @njit()
 @no_type_check
-def _upwards(backwards, slot, boxes, nodes, turn, moments):
+def _add_to_parents(backwards, slot, boxes, nodes, turn, moments):
     """Add to the moments of parents those of their children's proxies; small boxes come first."""
     middle, level, children, child = boxes.middle, boxes.level, boxes.children, boxes.child
     e = middle.shape[1]
     # Most children are half as wide as their parent, to its left or to its right.
-    halves = (_moved(-0.5, 0.5, nodes, turn), _moved(0.5, 0.5, nodes, turn))
+    halves = (_moving_matrix(-0.5, 0.5, nodes, turn), _moving_matrix(0.5, 0.5, nodes, turn))
     for box in backwards:
         for number in range(children[box]):
             part = child[box] + number
@@ -216,14 +216,14 @@ def _upwards(backwards, slot, boxes, nodes, turn, moments):
                 if level[part] == level[box] + 1:
                     matrix = halves[0] if offset < 0 else halves[1]
                 else:
-                    matrix = _moved(offset, 2.0 ** (level[box] - level[part]), nodes, turn)
-                moved = _applied(3 - e + xi, matrix, moved)
+                    matrix = _moving_matrix(offset, 2.0 ** (level[box] - level[part]), nodes, turn)
+                moved = _apply_along(3 - e + xi, matrix, moved)
             moments[slot[box]] += moved
 
 
 @njit(parallel=True)
 @no_type_check
-def _spread(which, slot, boxes, moments, nodes, turn, edge, blocks, first, begins,
+def _place_proxies(which, slot, boxes, moments, nodes, turn, edge, blocks, first, begins,
             start, centre, radius, size, points, weights):  # fmt: skip
     """Charges from moments, and the proxies as points, block after block, into arrays of ``Proxies``."""
     middle, level = boxes.middle, boxes.level
@@ -235,7 +235,7 @@ def _spread(which, slot, boxes, moments, nodes, turn, edge, blocks, first, begin
         xi, point = np.empty(e), np.empty(d)
         charges = moments[slot[box]]
         for c in range(e):
-            charges = _applied(3 - e + c, turn, charges)
+            charges = _apply_along(3 - e + c, turn, charges)
         flat = charges.ravel()
         at = begins + number * each
         for part in range(blocks):

@@ -41,7 +41,7 @@ class Bounds(NamedTuple):
 
 
 @cache
-def bounds(orders: tuple[int, ...], e: int, levels: int) -> Bounds:
+def bound_errors(orders: tuple[int, ...], e: int, levels: int) -> Bounds:
     """The bounds for these numbers of nodes in each of ``e`` coordinates."""
     rho = np.array(RATIOS)
     half = HALF * 2.0 ** -np.arange(levels + 1)[:, None]

@@ -126,11 +126,11 @@ def _selected(
         reason = f"{q:,} × {n:,} pairs are fewer than a tree pays for"
     if reason is not None:
         return Choice("dense", reason), dense_here
-    from frostline.dynamics.mean_map.tree import LEAST_TOLERANCE, plans
+    from frostline.dynamics.mean_map.tree import LEAST_TOLERANCE, make_plans
 
     if tolerance < LEAST_TOLERANCE:
         return Choice("dense", f"a tolerance of {tolerance:g} is below what a tree promises"), dense_here
-    members = list(plans(p, y, log_weights, tolerance))
+    members = list(make_plans(p, y, log_weights, tolerance))
     cost, pairs = np.mean([plan.cost() for plan in members], axis=0)
     if cost > WORTH * n:
         reason = f"a tree would sum about {pairs:,.0f} of {n:,} sources per query and take {cost / n:.1f} of the time"

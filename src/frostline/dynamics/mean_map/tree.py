@@ -15,13 +15,13 @@ from torch import Tensor
 
 from frostline.arrays import evenly_spread
 from frostline.compiled import interruptible, njit
-from frostline.dynamics.mean_map.boxes import LEVELS, Boxes, Sorted, boxed, in_boxes
+from frostline.dynamics.mean_map.boxes import LEVELS, Boxes, Sorted, build_boxes, sort_into_boxes
 from frostline.dynamics.mean_map.dense import WIDEST, log_range
-from frostline.dynamics.mean_map.groups import MANY, STACK, Groups, grouped, seen_from
-from frostline.dynamics.mean_map.lists import counted, within
+from frostline.dynamics.mean_map.groups import MANY, STACK, Groups, group_queries, view_from
+from frostline.dynamics.mean_map.lists import count_items, list_items
 from frostline.dynamics.mean_map.pairs import add_four, add_three
-from frostline.dynamics.mean_map.proxies import proxies, sketched
-from frostline.dynamics.mean_map.proxy_errors import Bounds, bounds
+from frostline.dynamics.mean_map.proxies import build_proxies, sketch_proxies
+from frostline.dynamics.mean_map.proxy_errors import Bounds, bound_errors
 from frostline.errors import BadParameter
 
 DIMENSIONS = (2, 3, 4)
@@ -46,7 +46,7 @@ CHUNK = 1024
 """Sources copied together: they stay in the cache while every query of a group sums them."""
 
 
-def orders(d: int, tolerance: float) -> tuple[int, ...]:
+def choose_orders(d: int, tolerance: float) -> tuple[int, ...]:
     """Nodes in each coordinate of a box, ascending: a large box with many nodes has fewer of them per area."""
     digits = -np.log10(tolerance)
     sizes = {2: (1.0, 2.0), 3: (0.6, 1.0, 1.5, 2.2, 3.0), 4: (0.5, 1.0)}[d]
@@ -78,14 +78,14 @@ class Plan:
         weights = np.ones(len(y)) if log_weights is None else np.exp(log_weights - log_weights.max())
         # Queries that overflow give NaN, which the caller refuses.
         with interruptible(), np.errstate(over="ignore", invalid="ignore"):
-            boxes = boxed(np.ascontiguousarray(y), weights / weights.sum())
+            boxes = build_boxes(np.ascontiguousarray(y), weights / weights.sum())
             size = np.sqrt((p * p).sum(1, keepdims=True))
             # Where p = 0 every direction is as good.
             directions = np.where(size > 0, p / np.where(size > 0, size, 1.0), 1 / np.sqrt(d))
-            queries = in_boxes(directions, leaf=8)
-            groups = grouped(np.ascontiguousarray(p[queries.order]), queries)
-            used = orders(d, tolerance)
-            table = bounds(used, d - 1, LEVELS[d - 1])
+            queries = sort_into_boxes(directions, leaf=8)
+            groups = group_queries(np.ascontiguousarray(p[queries.order]), queries)
+            used = choose_orders(d, tolerance)
+            table = bound_errors(used, d - 1, LEVELS[d - 1])
             return cls(queries, groups, boxes, used, float(size.min()), table, tolerance)
 
     def cost(self) -> tuple[float, float]:
@@ -95,9 +95,9 @@ class Plan:
         # Pairs are those of queries, lists those of groups: some of each are looked at.
         groups_of_queries = by_start[np.searchsorted(self.groups.start[by_start], queries, side="right") - 1]
         some = np.append(groups_of_queries, evenly_spread(groups, SOME))
-        few = sketched(self.boxes, self.orders, self.kappa)
+        few = sketch_proxies(self.boxes, self.orders, self.kappa)
         with interruptible():
-            counts, seen = counted(some, self.groups, self.boxes, few, self.table, self.tolerance)
+            counts, seen = count_items(some, self.groups, self.boxes, few, self.table, self.tolerance)
         pairs = counts[: len(queries)].mean()
         listing = (BOX * seen[len(queries) :].mean() + GROUP) * groups / q
         d, n = self.boxes.points.shape
@@ -109,14 +109,14 @@ class Plan:
         """The mean map of every query, in the order in which queries came."""
         means = np.empty(self.groups.p.shape)
         with interruptible():
-            made = proxies(self.boxes, self.orders, self.kappa)
+            made = build_proxies(self.boxes, self.orders, self.kappa)
             _evaluate(self.groups, self.boxes, made, self.table, self.tolerance, 8 * get_num_threads(), means)
         out = np.empty_like(means)
         out[self.queries.order] = means
         return out
 
 
-def plans(
+def make_plans(
     p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Tensor | None, tolerance: float
 ) -> Iterator[Plan]:
     """A plan for every member of an ensemble."""
@@ -134,12 +134,12 @@ def tree(
     tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """Within ``tolerance`` of Σ_j w_j e^{⟨p,y_j⟩} y_j / Σ_j w_j e^{⟨p,y_j⟩} in every query."""
-    refuse(p, log_weights, tolerance)
-    means = [plan.mean_map() for plan in plans(p, y, log_weights, tolerance)]
+    refuse_unsupported(p, log_weights, tolerance)
+    means = [plan.mean_map() for plan in make_plans(p, y, log_weights, tolerance)]
     return torch.from_numpy(np.stack(means)).reshape(p.shape)
 
 
-def refuse(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance: float) -> None:
+def refuse_unsupported(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance: float) -> None:
     """Refuse dimensions, devices, weights and tolerances for which the engine does not work."""
     if p.shape[-1] not in DIMENSIONS:
         raise BadParameter(
@@ -162,7 +162,7 @@ def refuse(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance
 
 @njit()
 @no_type_check
-def _sum(p, group, boxes, proxies, items, count, z, w, sums, out):
+def _sum_items(p, group, boxes, proxies, items, count, z, w, sums, out):
     """The mean map of some queries over the listed leaves and blocks of proxies."""
     d, filled = p.shape[1], 0
     query = np.zeros(len(z))
@@ -206,12 +206,12 @@ def _evaluate(groups, boxes, proxies, table, tolerance, parts, out):
             together = True
             while first < last:
                 middle = groups.middle[number] if together else groups.p[first]
-                group = seen_from(middle, groups.radius[number] if together else 0.0, boxes, stack)
-                count, widest, _ = within(group, boxes, proxies, table, tolerance, stack, items)
+                group = view_from(middle, groups.radius[number] if together else 0.0, boxes, stack)
+                count, widest, _ = list_items(group, boxes, proxies, table, tolerance, stack, items)
                 if group.spread * widest > LARGEST:
                     # Exponentials might overflow: one query after the other instead.
                     together = False
                     continue
                 end = last if together else first + 1
-                _sum(groups.p[first:end], group, boxes, proxies, items, count, z, w, sums, out[first:end])
+                _sum_items(groups.p[first:end], group, boxes, proxies, items, count, z, w, sums, out[first:end])
                 first = end
