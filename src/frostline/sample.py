@@ -13,12 +13,13 @@ from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.sphere import normalise, unit_rows
 
 Tokens: TypeAlias = Float[np.ndarray, "n d"]
+"""n unit vectors as rows."""
 Seed: TypeAlias = int | Sequence[int] | np.random.Generator
-
+"""A whole number ≥ 0, several, or a generator, which is used as it is."""
 SMALLEST_SHARE = 1e-250
 """The share of the sphere below which a cap is sampled by another rule: inversion of its law underflows near 1e-300."""
-ROOM = 1e-6
-"""Weights may sum to one up to this; they are then divided by their sum."""
+SUM_TOLERANCE = 1e-6
+"""The sum of weights may differ from one by this; they are then divided by their sum."""
 
 
 def generator(seed: Seed) -> np.random.Generator:
@@ -315,14 +316,14 @@ def nodes(
 
 
 def as_weights(weights: Array, n: int) -> Float[np.ndarray, "n"]:
-    """Weights, checked: n finite numbers ≥ 0 that sum to one up to ``ROOM``; they are then divided by their sum."""
+    """Weights, checked: n finite numbers ≥ 0 with sum one, divided by their sum to make that exact."""
     values = as_float64(as_tensor(weights, "weights")[0])
     if values.shape != (n,) or n == 0:
         raise BadWeights(f"weights has shape {values.shape}; {n} tokens need ({n},).")
     if not (values >= 0).all():
         raise BadWeights(f"{int((values < 0).sum())} weights are negative, the least is {values.min():.3g}.")
     total = float(values.sum())
-    if not abs(total - 1) <= ROOM:
+    if not abs(total - 1) <= SUM_TOLERANCE:
         raise BadWeights(f"weights sum to {total:.6g}, not 1; divide them by their sum if only proportions matter.")
     return values / total
 

@@ -157,6 +157,11 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
+def tangent_projectors(x: Float[np.ndarray, "*batch d"]) -> Float[np.ndarray, "*batch d d"]:
+    """P_x = I − xxᵀ for unit vectors x, as matrices."""
+    return np.eye(x.shape[-1]) - x[..., :, None] * x[..., None, :]
+
+
 def as_tokens(x: Array, name: str = "tokens") -> tuple[Float[Tensor, "*batch n d"], Kind]:
     """Tokens (…, n, d), checked: finite, at least one, d ≥ 2, on the sphere; and their kind."""
     tensor, kind = as_tensor(x, name)

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
+from frostline.sphere import tangent_projectors
 from frostline.theory.spectrum import scale_of
 
 PAD = 1 + 1e-12
@@ -79,7 +80,7 @@ class Derivative:
     def at(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d d"]:
         """∇F itself at each token, as a matrix that acts on tangent vectors (and is zero on x)."""
         s = np.linalg.norm(x @ self.B, axis=1)[:, None, None]
-        P = np.eye(x.shape[1]) - x[:, :, None] * x[:, None, :]
+        P = tangent_projectors(x)
         Ax, Cx = x @ self.A.T, (x @ self.B) @ self.B.T
         middle = self.A - (x * Ax).sum(1)[:, None, None] * np.eye(x.shape[1])
         return P @ (middle / s - Ax[:, :, None] * Cx[:, None, :] / s**3) @ P
@@ -99,7 +100,7 @@ class Derivative:
         along = (x * Ax).sum(1)
         G, q = Ax - along[:, None] * x, Cx - (x * Cx).sum(1, keepdims=True) * x
         # Largest value of vᵀSv over unit v ⊥ x: push x itself below the spectrum, then take the largest eigenvalue.
-        P = np.eye(d) - x[:, :, None] * x[:, None, :]
+        P = tangent_projectors(x)
         lowered = P @ (self.symmetric - self.spectrum[0] * np.eye(d)) @ P
         across = np.linalg.eigvalsh(lowered)[:, -1] + self.spectrum[0]
         size_G, size_q = np.linalg.norm(G, axis=1), np.linalg.norm(q, axis=1)

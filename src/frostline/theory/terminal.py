@@ -10,7 +10,7 @@ from frostline.attention import Attention, Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter, NoLimit
 from frostline.results import Result
 from frostline.sample import as_direction, as_weights
-from frostline.sphere import as_tokens, unit_rows
+from frostline.sphere import as_tokens, tangent_projectors, unit_rows
 from frostline.theory.limits import Limit, limit
 
 AT_REST = 1e-6
@@ -195,13 +195,13 @@ def _centre(head: Attention, centre: Array | None) -> np.ndarray:
 
 def _linearised(z: np.ndarray, V: np.ndarray) -> np.ndarray:
     """The derivative of P_zVz at z, on tangent vectors."""
-    P = np.eye(len(z)) - np.outer(z, z)
+    P = tangent_projectors(z)
     return P @ (V - (z @ V @ z) * np.eye(len(z))) @ P
 
 
 def _escape(z: np.ndarray, V: np.ndarray, drift: np.ndarray | None) -> tuple[np.ndarray | None, float | None]:
     """The direction in which the centre leaves under ż = P_zVz, and its growth rate; None where nothing grows."""
-    P = np.eye(len(z)) - np.outer(z, z)
+    P = tangent_projectors(z)
     values, vectors = np.linalg.eig(_linearised(z, V))
     # z itself is an eigenvector of this matrix, with eigenvalue 0; it is no direction to leave in.
     tangent = np.linalg.norm(P @ vectors, axis=0) > TANGENT
