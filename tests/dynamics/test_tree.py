@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import frostline as fl
 from frostline.dynamics.mean_map import choose
-from frostline.dynamics.mean_map.boxes import HALF, LEVELS, boxed, lift
-from frostline.dynamics.mean_map.groups import Group, largest
+from frostline.dynamics.mean_map.boxes import HALF, LEVELS, build_boxes, lift
+from frostline.dynamics.mean_map.groups import Group, bound_weight
 from frostline.dynamics.mean_map.pairs import exponential
-from frostline.dynamics.mean_map.proxies import proxies
-from frostline.dynamics.mean_map.proxy_errors import RATIOS, bounds
+from frostline.dynamics.mean_map.proxies import build_proxies
+from frostline.dynamics.mean_map.proxy_errors import RATIOS, bound_errors
 from frostline.dynamics.mean_map.tree import Plan, tree
 from frostline.errors import BadParameter
 from frostline.theory.flow import at_clocks
@@ -118,10 +118,10 @@ def test_weights_are_bounded_in_the_difference_form(d, log_kappa, spread, seed):
     away, across, chord = np.linalg.norm(u - y), np.linalg.norm(star - y), np.linalg.norm(u - star)
     rounding = 1e-14 * (kappa + spread)
     alone = Group(kappa, u, 0.0, 0.0, star, chord, 0.0)
-    assert largest(alone, away, across) == pytest.approx(kappa * u @ (y - star), abs=rounding)
+    assert bound_weight(alone, away, across) == pytest.approx(kappa * u @ (y - star), abs=rounding)
     shift = 2 * spread / (2 * kappa - spread) if spread < kappa else 2.0
     several = kappa * u + spread * fl.sample.uniform(200, d, seed=rng)
-    bound = largest(Group(kappa, u, spread, shift, star, chord, 0.0), away, across)
+    bound = bound_weight(Group(kappa, u, spread, shift, star, chord, 0.0), away, across)
     assert (several @ (y - star)).max() <= bound + rounding
 
 
@@ -129,7 +129,7 @@ def test_weights_are_bounded_in_the_difference_form(d, log_kappa, spread, seed):
 def test_boxes_hold_their_points_once(d):
     y = clouds("clock2", 5000, d, np.random.default_rng(d))
     w = np.random.default_rng(0).random(5000)
-    boxes = boxed(y, w)
+    boxes = build_boxes(y, w)
     assert np.array_equal(boxes.points.T, y[boxes.order]) and np.array_equal(boxes.weights, w[boxes.order])
     leaves = np.flatnonzero(boxes.children == 0)
     assert sorted(np.concatenate([np.arange(boxes.start[b], boxes.stop[b]) for b in leaves])) == list(range(5000))
@@ -145,8 +145,8 @@ def test_boxes_hold_their_points_once(d):
 def test_proxies_integrate_polynomials_exactly(d, order):
     """Σ q T(θ) = Σ w T(θ) for polynomials of degree below the order, in boxes large and small."""
     y = clouds("uniform", 8000, d, np.random.default_rng(d))
-    boxes = boxed(y, np.random.default_rng(0).random(8000))
-    found = proxies(boxes, (order - 2, order))
+    boxes = build_boxes(y, np.random.default_rng(0).random(8000))
+    found = build_proxies(boxes, (order - 2, order))
     powers = np.random.default_rng(1).integers(0, order - 2, (5, d - 1))
     assert (found.first[1] >= 0).sum() > 10
     for row in (0, 1):
@@ -167,7 +167,7 @@ def test_proxies_integrate_polynomials_exactly(d, order):
     st.integers(1, 3), st.integers(0, 7), st.integers(4, 16), st.floats(0, 4), st.floats(0, 5), st.integers(0, 2**31)
 )
 def test_the_bound_of_interpolation_holds(e, level, order, log_kappa, widths, seed):
-    """e^{⟨p,y⟩} interpolated on a random box, anywhere on a face: never worse than ``bounds`` says for the best ρ."""
+    """e^{⟨p,y⟩} interpolated on a random box, anywhere on a face: within ``bound_errors`` for the best ρ."""
     rng = np.random.default_rng(seed)
     half = HALF * 2.0**-level
     middle = -HALF + half * (2 * rng.integers(0, 2**level, e) + 1)
@@ -194,7 +194,7 @@ def test_the_bound_of_interpolation_holds(e, level, order, log_kappa, widths, se
     here = rng.uniform(-1, 1, (6, e))
     lagrange = np.array([np.prod(np.meshgrid(*[basis(s) for s in place], indexing="ij"), 0).ravel() for place in here])
     error = np.abs(lagrange @ values(grid) - values(here))
-    table = bounds((order,), e, 7)
+    table = bound_errors((order,), e, 7)
     # The largest weight that the ellipse comes near to; numerator and denominator together are what the bound is of.
     near = np.maximum(0.0, np.linalg.norm(u - centre) - table.reach[level])
     worst = (kappa * (table.growth[level] - near**2 / 2)).max(1)

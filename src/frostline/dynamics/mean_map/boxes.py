@@ -1,8 +1,8 @@
-"""A tree of boxes on the sphere.
+"""A tree of boxes on the sphere, for points in 2 to 4 dimensions.
 
 The sphere is cut into the 2d faces of a cube; a face has coordinates θ = arctan(y'/y_k) in [−π/4, π/4]^{d−1} and is
 halved in every coordinate again and again. A path along one coordinate is a part of a great circle, which is what makes
-the error of interpolation on a box easy to bound (``bounds``); equal steps in θ are almost equal angles.
+the error of interpolation on a box easy to bound (``bound_errors``); equal steps in θ are almost equal angles.
 """
 
 from typing import NamedTuple, no_type_check
@@ -14,18 +14,17 @@ from numba import prange
 from frostline.compiled import njit
 
 LEAF = 96
-"""Points up to which a box is not cut further."""
+"""The largest number of points of a box that is not cut further."""
 HALF = np.pi / 4
-"""Half width of a face."""
+"""Half width of a face in θ, in radians."""
 LEVELS = {1: 36, 2: 28, 3: 20}
-"""Halvings, by the number of coordinates: as many as fit into a key of 64 bits, and not so many that θ is rounded to
-what is left of a box."""
+"""Halvings, by the number of coordinates: they fit into a key of 64 bits, and boxes stay wider than rounding of θ."""
 
 
 class Boxes(NamedTuple):
-    """Points in the order of a tree of boxes; the children of a box stand next to each other, after their parent.
+    """Points in the order of a tree of boxes; the children of a box come one after the other, after their parent.
 
-    order (n,)       which point stands where
+    order (n,)       the index of the point at each place
     points (d, n), angles (d − 1, n), weights (n,)    in that order; angles are θ on the point's face
     start, stop      the stretch of points of every box
     child, children  the first child and how many there are (none: a leaf)
@@ -63,7 +62,7 @@ class Sorted(NamedTuple):
     children: Int[np.ndarray, " boxes"]
 
 
-def in_boxes(points: Float[np.ndarray, "n d"], leaf: int) -> Sorted:
+def sort_into_boxes(points: Float[np.ndarray, "n d"], leaf: int) -> Sorted:
     """Unit vectors in the order of a tree; boxes of more than ``leaf`` points are cut."""
     e = points.shape[1] - 1
     keys, _ = _keys(points, LEVELS[e])
@@ -71,7 +70,7 @@ def in_boxes(points: Float[np.ndarray, "n d"], leaf: int) -> Sorted:
     return Sorted(order, *_cut(keys[order], e, LEVELS[e], leaf)[:4])
 
 
-def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], leaf: int = LEAF) -> Boxes:
+def build_boxes(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], leaf: int = LEAF) -> Boxes:
     """The tree of unit vectors in d = 2, 3 or 4 dimensions; boxes of more than ``leaf`` points are cut."""
     e = points.shape[1] - 1
     keys, angles = _keys(points, LEVELS[e])
@@ -82,8 +81,8 @@ def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], le
     face, middle, centre, radius = _places(keys[start], level, e + 1, LEVELS[e])
     return Boxes(
         order=order,
-        points=_turned(points, order),
-        angles=_turned(angles, order),
+        points=_transposed_rows(points, order),
+        angles=_transposed_rows(angles, order),
         weights=shares,
         start=start,
         stop=stop,
@@ -101,7 +100,7 @@ def boxed(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], le
 
 @njit(parallel=True)
 @no_type_check
-def _turned(rows, order):
+def _transposed_rows(rows, order):
     """rows[order].T in its own memory."""
     n, d = rows.shape
     out = np.empty((d, n))
@@ -157,11 +156,11 @@ def _cut(keys, e, levels, leaf):
             first = start[at]
             shift = np.uint64(e * (levels - deeper))
             while first < stop[at]:
-                own = keys[first] >> shift
+                prefix = keys[first] >> shift
                 low, high = first + 1, stop[at]
                 while low < high:
                     half = (low + high) // 2
-                    if keys[half] >> shift == own:
+                    if keys[half] >> shift == prefix:
                         low = half + 1
                     else:
                         high = half
@@ -198,7 +197,7 @@ def _masses(weights, start, stop, child, children):
 @njit(parallel=True)
 @no_type_check
 def _places(keys, level, d, levels):
-    """Where boxes are, read off the key of any point in them."""
+    """Faces, middles, centres and radii of boxes, decoded from the key of any point in them."""
     count, e = len(level), d - 1
     face = np.zeros(count, np.int64)
     middle = np.zeros((count, e))
