@@ -15,15 +15,17 @@ from jaxtyping import Float
 from frostline.compiled import njit
 
 ROUNDS = 200
+"""Steps of the search for the least cost, at most."""
 OFF_PLANE = 1e-6
-"""How far off the plane points may be; the bounds say how far they are. float32 rounds unit vectors by 1e-7."""
+"""Largest distance of a point from the plane of the circle; float32 rounds unit vectors by 1e-7."""
 LEAST = 1e-14
 """Masses below this are lost in sums of masses up to 1; they are left out, and the bounds say so."""
 SMALLEST = 1e-290
+"""Powers of distances below this underflow."""
 
 
 class Angles(NamedTuple):
-    """Where both clouds are on their circle, and how far off it they are at most, taken together."""
+    """The angles of both clouds on their circle, and the sum of their largest distances from it."""
 
     x: Float[np.ndarray, "n"]
     y: Float[np.ndarray, "m"]
@@ -50,7 +52,7 @@ def angles_on_circle(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "m d"]) -
 def circular(
     s: Float[np.ndarray, "n"], a: Float[np.ndarray, "n"], t: Float[np.ndarray, "m"], b: Float[np.ndarray, "m"], p: float
 ) -> tuple[float, float]:
-    """W_p of measures at the angles s and t with masses a and b, along the circle; and how far off it may be."""
+    """W_p along the circle of measures at the angles s and t with masses a and b, and a bound of its error."""
     lost = float(a[a < LEAST].sum() + b[b < LEAST].sum())
     (s, a), (t, b) = (_sorted(angle, mass) for angle, mass in ((s, a), (t, b)))
     ends = _sums(a), _sums(b)
