@@ -68,6 +68,7 @@ class _Search:
             self.upper = cost(problem, start)
 
     def run(self) -> Bracket:
+        """Search until the bounds are tight enough, the time is over, or neither improves."""
         trees = _tree(self.problem.x), _tree(self.problem.y)
         # The first summary of a small problem is the problem itself, and leaves nothing to be gained.
         large = max(len(self.problem.x), len(self.problem.y)) > CELLS[0]

@@ -109,17 +109,17 @@ def _sorted(angle: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray
 @no_type_check
 def _sums(mass):
     """Running sums to the last bit (Kahan), so that equal masses in another order end at the same places."""
-    found = np.empty(len(mass))
+    sums = np.empty(len(mass))
     total, lost = 0.0, 0.0
     for k in range(len(mass)):
         term = mass[k] - lost
         raised = total + term
         lost = (raised - total) - term
         total = raised
-        found[k] = total
-    found /= total
-    found[-1] = 1.0
-    return found
+        sums[k] = total
+    sums /= total
+    sums[-1] = 1.0
+    return sums
 
 
 @njit(inline="always")

@@ -124,8 +124,8 @@ def improved(problem: Problem, coupling: Coupling, rng: np.random.Generator) -> 
 
 @njit()
 @no_type_check
-def dealt(place, mass, owner, given):
-    """Deal the pieces at each merged point out to the points it was merged from, in turn, splitting where one is full.
+def dealt(place, mass, owner, masses):
+    """Distribute the pieces at each merged point over the points it was merged from, up to their ``masses``.
 
     Returns for each new piece the point, the piece it comes from, and its mass.
     """
@@ -140,7 +140,7 @@ def dealt(place, mass, owner, given):
         if number == 0 or place[piece] != place[pieces[number - 1]]:
             while owner[points[j]] != place[piece]:
                 j += 1
-            room = given[points[j]]
+            room = masses[points[j]]
         while True:
             last = j + 1 == len(points) or owner[points[j + 1]] != place[piece]
             moved = left if last else min(left, room)
@@ -152,7 +152,7 @@ def dealt(place, mass, owner, given):
             if last or left <= 0:
                 break
             j += 1
-            room = given[points[j]]
+            room = masses[points[j]]
     return point[:count], origin[:count], part[:count]
 
 
