@@ -66,8 +66,8 @@ ROWS: dict[str, Row] = {
         ("[True-3-1]", "[False-8-2]", "[False-32-3]"),
         {
             "dual=basis[:, :m].T - X @ basis[:, m:].T": "dual=basis[:, :m].T + X @ basis[:, m:].T",
-            "found.basis @ power @ found.dual for power": "found.basis @ power @ found.basis.T for power",
-            "found[new] = _directions(image[new], matrix)": "found[new] = image[new]",
+            "group.basis @ power @ group.dual for power": "group.basis @ power @ group.basis.T for power",
+            "limits[new] = _directions(image[new], matrix)": "limits[new] = image[new]",
             "image @ left[:, :1] > 0, left[:, 0], -left[:, 0]": "image @ left[:, :1] > 0, left[:, 0], left[:, 0]",
         },
     ),
@@ -75,21 +75,21 @@ ROWS: dict[str, Row] = {
         ("[0]", "[1]", "[2]", "[3]"),
         {
             "dual=basis[:, :m].T - X @ basis[:, m:].T": "dual=basis[:, :m].T + X @ basis[:, m:].T",
-            "found.basis @ power @ found.dual for power": "found.basis @ power @ found.basis.T for power",
+            "group.basis @ power @ group.dual for power": "group.basis @ power @ group.basis.T for power",
         },
     ),
     "(8)": Row(
         ("[0]", "[1]", "[2]", "[3]"),
         {
-            "token_in_clock=found.gap,": "token_in_clock=found.gap / 2,",
+            "token_in_clock=end.gap,": "token_in_clock=end.gap / 2,",
             "return self.mu - self.next_real": "return self.mu + self.next_real",
         },
     ),
     "(9)": Row(
         ("[1-1]", "[1-2]"),
         {
-            "factor = min(1.0, found.dimension / p)": "factor = 1.0",
-            "logarithm=found.dimension == p,": "logarithm=False,",
+            "factor = min(1.0, end.dimension / p)": "factor = 1.0",
+            "logarithm=end.dimension == p,": "logarithm=False,",
         },
     ),
     "(10)": Row(
@@ -171,7 +171,7 @@ ROWS: dict[str, Row] = {
     "a-priori constants of (11), section 7": Row(
         ("",),
         {
-            "c=found.guaranteed,": "c=found.at_most,",
+            "rates(heads, p=p).guaranteed": "rates(heads, p=p).at_most",
             "C=unit * derivative.largest,": "C=unit * derivative.spread,",
         },
     ),

@@ -1,6 +1,6 @@
 """Arrays in are numpy, torch or lists; arrays out are the same kind, dtype and device.
 
-The one place where kinds are converted and where entries are checked.
+Conversions between kinds and checks of entries are made here and nowhere else.
 """
 
 import math
@@ -15,21 +15,23 @@ from torch import Tensor
 from frostline.errors import BadArray, BadParameter
 
 Array: TypeAlias = Any
-"""What users may pass: numpy array, torch tensor, or nested lists of numbers (read as float64)."""
+"""An argument: a numpy array, a torch tensor, or nested lists of numbers (read as float64)."""
 
 _DTYPES = (torch.float32, torch.float64)
+"""The precisions that are computed in; others are refused."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What an array was when it came in, so that results can go out the same."""
+    """Library, dtype and device of an argument, so that results can be given back as the same."""
 
     library: str
     dtype: torch.dtype
     device: torch.device
 
-    def restore(self, tensor: Tensor) -> Array:
-        """The tensor as this kind (a complex tensor keeps being complex)."""
+    def restore(self, values: Tensor | np.ndarray) -> Array:
+        """The values as this kind (complex values stay complex)."""
+        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values, order="C"))
         dtype = self.dtype if not tensor.is_complex() else self.dtype.to_complex()
         tensor = tensor.to(device=self.device, dtype=dtype)
         return tensor.numpy(force=True) if self.library == "numpy" else tensor
@@ -81,14 +83,14 @@ def as_matrix(array: Array, name: str) -> tuple[Tensor, Kind]:
 def as_times(times: Array, name: str, *, until: float = math.inf) -> np.ndarray:
     """Times as float64: at least one, ascending, within [0, until]."""
     try:
-        found = np.atleast_1d(np.array(as_float64(times)))
+        values = np.atleast_1d(np.array(as_float64(times)))
     except (TypeError, ValueError, OverflowError):
         raise BadParameter(f"{name} is {times!r}; ascending times are needed.") from None
-    inside = found.ndim == 1 and len(found) > 0 and bool(((found >= 0) & (found <= until) & (found < math.inf)).all())
-    if not inside or not bool((np.diff(found) > 0).all()):
+    inside = (values >= 0) & (values <= until) & (values < math.inf)
+    if values.ndim != 1 or not len(values) or not inside.all() or not (np.diff(values) > 0).all():
         top = "" if until == math.inf else f" up to {until:g}"
-        raise BadParameter(f"{name} must be one or more ascending times from 0{top}; got {found.tolist()[:8]}.")
-    return found
+        raise BadParameter(f"{name} must be one or more ascending times from 0{top}; got {values.tolist()[:8]}.")
+    return values
 
 
 def as_count(value: Any, name: str) -> int:
@@ -103,7 +105,7 @@ def as_count(value: Any, name: str) -> int:
 
 
 def as_number(value: Any, name: str) -> float:
-    """A number, maybe not finite: the caller says what range it must have."""
+    """A number, possibly infinite or NaN; the caller checks its range."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -134,7 +136,7 @@ def as_float64(array: Array) -> np.ndarray:
 
 
 def evenly_spread(count: int, wanted: int) -> list[int]:
-    """Up to ``wanted`` of the indices below ``count``, evenly, both ends among them.
+    """At most ``wanted`` of the indices below ``count``, evenly spread, the first and the last among them.
 
     >>> evenly_spread(10, 4)
     [0, 3, 6, 9]

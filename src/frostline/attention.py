@@ -1,4 +1,4 @@
-"""Attention: one head as the mathematics sees it (query, key, value, beta), and stacks of heads and layers.
+"""Attention: one head as the mathematics has it (query, key, value, beta), and stacks of heads and layers.
 
 B = QᵀK decides the logits, A = VBᵀ the zero-temperature limit (THEORY section 1). Query and key are k×d with k < d in
 real heads: products are applied factor by factor and spectra come from k×k matrices.
@@ -14,20 +14,38 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from frostline.arrays import Array, as_float64, as_matrix, as_positive, as_tensor
+from frostline.arrays import Array, Kind, as_float64, as_matrix, as_positive, as_tensor
 from frostline.errors import BadArray, BadParameter
-from frostline.printable import one_line
+from frostline.results import Result
+from frostline.sphere import as_tokens
 
 
-@dataclass(frozen=True, eq=False)
-class Factored:
-    """The matrix left·right, kept as its factors (d×k and k×d): a value matrix W_O·W_V, for example."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Factored(Result):
+    """The matrix left·right, kept as its factors: a value matrix W_O·W_V of rank k < d, for example.
+
+    Parameters
+    ----------
+    left : Array
+        The factor (d, k).
+    right : Array
+        The factor (k, d).
+
+    Examples
+    --------
+    >>> value = Factored(np.ones((3, 1)), np.ones((1, 3)))
+    >>> value
+    Factored((3, 1) times (1, 3))
+    >>> Attention.from_matrices(np.eye(3), value, beta=10.0).V.shape
+    (3, 3)
+    """
 
     left: Array
     right: Array
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{tuple(np.shape(self.left))} times {tuple(np.shape(self.right))}")
+    def describe(self) -> str:
+        """The shapes of the factors."""
+        return f"{tuple(np.shape(self.left))} times {tuple(np.shape(self.right))}"
 
 
 class Matrices(NamedTuple):
@@ -40,11 +58,32 @@ class Matrices(NamedTuple):
 
 
 class Attention:
-    """One attention head on the sphere S^{d−1}.
+    """One attention head on the sphere S^{d−1}: logits β·xᵀBy with B = QᵀK, values Vy (THEORY eq. 1, 2).
 
-    Parameters: ``query`` and ``key`` (k, d), ``value`` (d, d) or ``Factored``, inverse temperature ``beta`` > 0 and an
-    optional ``key_bias`` g (d,), which turns the logit into β(xᵀBy + gᵀy).
+    Parameters
+    ----------
+    query, key : Array
+        Q and K, both (k, d). All matrices have one dtype.
+    value : Array or Factored
+        V, (d, d).
+    beta : float
+        Inverse temperature β, finite and > 0.
+    key_bias : Array, optional
+        g, (d,): the logit becomes β(xᵀBy + gᵀy).
 
+    Raises
+    ------
+    BadArray
+        Shapes or dtypes do not fit, or an entry is not finite.
+    BadParameter
+        ``beta`` is not finite and positive.
+
+    Examples
+    --------
+    >>> head = Attention(query=[[1.0, 0.0]], key=[[0.0, 2.0]], value=np.eye(2), beta=10.0)
+    >>> head.B
+    array([[0., 2.],
+           [0., 0.]])
     >>> head = Attention.from_matrices(B=np.diag([1, 0.5]), V=np.eye(2), beta=10.0)
     >>> head.dimension, head.rank_bound
     (2, 2)
@@ -78,7 +117,36 @@ class Attention:
 
     @classmethod
     def from_matrices(cls, B: Array, V: Array | Factored, beta: float, *, key_bias: Array | None = None) -> "Attention":
-        """A head given by B = QᵀK itself (query = identity, key = B)."""
+        """A head given by B = QᵀK itself: query = identity, key = B.
+
+        Parameters
+        ----------
+        B : Array
+            The logit matrix, (d, d).
+        V : Array or Factored
+            The value matrix, (d, d).
+        beta : float
+            Inverse temperature β, finite and > 0.
+        key_bias : Array, optional
+            g, (d,).
+
+        Returns
+        -------
+        Attention
+            The head.
+
+        Raises
+        ------
+        BadArray
+            ``B`` is not square, or another matrix does not fit.
+        BadParameter
+            ``beta`` is not finite and positive.
+
+        Examples
+        --------
+        >>> Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=10.0)
+        Attention(d=2, k=2, beta=10)
+        """
         matrix, kind = as_matrix(B, "B")
         if matrix.shape[0] != matrix.shape[1]:
             raise BadArray(f"B has shape {tuple(matrix.shape)}; it must be square, (d, d).")
@@ -91,7 +159,7 @@ class Attention:
 
     @property
     def rank_bound(self) -> int:
-        """No more than this is the rank of B and of A: k for (k, d) factors."""
+        """The largest possible rank of B and of A: k for (k, d) factors."""
         return min(self._query.shape)
 
     @property
@@ -111,28 +179,30 @@ class Attention:
 
     @property
     def key_bias(self) -> Array | None:
+        """g, (d,); None without a key bias."""
         return None if self._key_bias is None else self._kind.restore(self._key_bias)
 
     @property
     def dtype(self) -> torch.dtype:
+        """The dtype of all matrices of the head."""
         return self._query.dtype
 
     @cached_property
     def matrices(self) -> Matrices:
-        """The head in float64 numpy, whatever it was given as."""
+        """The head in float64 numpy, whatever kind of array it was made from."""
         query, key, V = as_float64(self._query), as_float64(self._key), as_float64(self._dense_value(torch.float64))
         bias = None if self._key_bias is None else as_float64(self._key_bias)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = Matrices(query.T @ key, V, V @ key.T @ query, bias)
-        if not np.isfinite(found.A).all():
+            matrices = Matrices(query.T @ key, V, V @ key.T @ query, bias)
+        if not np.isfinite(matrices.A).all():
             raise BadArray(
                 "A = VBᵀ overflows: entries of B and V are too large; scale them down (time takes the factor)."
             )
-        return found
+        return matrices
 
     @cached_property
     def eigenvalues(self) -> Complex[np.ndarray, "d"]:
-        """The spectrum of A, largest real part first; from the k×k matrix QVKᵀ when k < d, with d − k zeros."""
+        """The spectrum of A, largest real part first; for k < d from the k×k matrix QVKᵀ, with d − k zeros."""
         query = as_float64(self._query)
         if len(query) < self.dimension:
             small = query @ as_float64(self.apply_value(self._key.to(torch.float64))).T
@@ -144,7 +214,7 @@ class Attention:
 
     @cached_property
     def singular_values(self) -> Float[np.ndarray, "d"]:
-        """Singular values of B, largest first; from the k×k core when k < d, with d − k zeros."""
+        """Singular values of B, largest first; for k < d from a k×k matrix, with d − k zeros."""
         query, key = as_float64(self._query), as_float64(self._key)
         core = np.linalg.qr(query.T).R @ np.linalg.qr(key.T).R.T
         values = np.linalg.svd(core, compute_uv=False)
@@ -183,24 +253,28 @@ class Attention:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Everything the head is made of, for storing; ``from_tensors`` makes it again."""
+        """The matrices and β of the head as tensors, for storing; ``from_tensors`` is the inverse."""
         parts = {"query": self._query, "key": self._key, "beta": torch.tensor(self.beta, dtype=torch.float64)}
         parts |= {f"value{number}": factor for number, factor in enumerate(self._value)}
         return parts if self._key_bias is None else parts | {"key_bias": self._key_bias}
 
     @classmethod
     def from_tensors(cls, parts: Mapping[str, Tensor]) -> "Attention":
-        """The head that ``tensors`` took apart, with numpy results."""
-        given = {name: part.numpy() for name, part in parts.items()}
-        value = Factored(given["value0"], given["value1"]) if "value1" in given else given["value0"]
-        return cls(given["query"], given["key"], value, float(given["beta"]), key_bias=given.get("key_bias"))
+        """The head with these ``tensors``; its matrices are numpy arrays."""
+        arrays = {name: part.numpy() for name, part in parts.items()}
+        value = Factored(arrays["value0"], arrays["value1"]) if "value1" in arrays else arrays["value0"]
+        return cls(arrays["query"], arrays["key"], value, float(arrays["beta"]), key_bias=arrays.get("key_bias"))
+
+    def restore(self, values: np.ndarray) -> Array:
+        """Values computed from the head, as the kind of array it was made from."""
+        return self._kind.restore(values)
 
     def _dense_value(self, dtype: torch.dtype | None = None) -> Tensor:
         factors = [factor.to(dtype or factor.dtype) for factor in self._value]
         return factors[0] if len(factors) == 1 else factors[0] @ factors[1]
 
     def _like(self, tensor: Tensor) -> Tensor:
-        """One precision per head: the query's, unless the two would lose digits by it."""
+        """The tensor on the query's device; another dtype than the query's is refused."""
         if tensor.dtype != self._query.dtype:
             raise BadArray(f"query has dtype {self._query.dtype} but another matrix {tensor.dtype}; use one for all.")
         return tensor.to(self._query.device)
@@ -212,7 +286,7 @@ class Attention:
 
 Layer: TypeAlias = tuple[Attention, ...]
 Heads: TypeAlias = "Attention | Sequence[Any]"
-"""What the verbs take: one head, a list of layers, or nested lists: heads within layers."""
+"""An argument of many verbs: one head, a list of layers, or nested lists (heads within layers)."""
 
 
 def as_layers(heads: Heads) -> tuple[Layer, ...]:
@@ -232,7 +306,7 @@ def as_layers(heads: Heads) -> tuple[Layer, ...]:
 
 
 def as_one_layer(heads: Heads, verb: str) -> Layer:
-    """The heads of a single layer; a deeper stack is refused, because the theory speaks of one layer."""
+    """The heads of a single layer; a deeper stack is refused, because the theory is about one layer."""
     layers = as_layers(heads)
     if len(layers) > 1:
         raise BadParameter(
@@ -240,6 +314,15 @@ def as_one_layer(heads: Heads, verb: str) -> Layer:
             "(heads of one layer go in a nested list: [[head1, head2]])."
         )
     return layers[0]
+
+
+def as_tokens_of(layer: Layer, x0: Array) -> tuple[Float[Tensor, "*batch n d"], Kind]:
+    """Initial tokens x0 (…, n, d), checked, of the dimension of the heads; and their kind."""
+    tokens, kind = as_tokens(x0, "x0")
+    if tokens.shape[-1] != layer[0].dimension:
+        heads = f"head{'s' * (len(layer) > 1)}"
+        raise BadArray(f"x0 has dimension {tokens.shape[-1]}, the {heads} {layer[0].dimension}; they must agree.")
+    return tokens, kind
 
 
 def is_plain(layer: Layer) -> bool:

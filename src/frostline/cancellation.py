@@ -1,29 +1,35 @@
-"""Long work that nobody waits for any more: who waits says so, and loops that may take minutes look."""
+"""Cooperative cancellation: a caller registers ``is_cancelled``; loops that run for minutes poll it."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_mine = threading.local()
+_thread = threading.local()
 
 
-class Stopped(Exception):
-    """The work was given up because nobody wanted it any more."""
+class Cancelled(Exception):
+    """The work was given up because nobody waits for its result any more."""
 
 
 @contextmanager
-def unless(unwanted: Callable[[], bool]) -> Iterator[None]:
-    """Work in this thread raises ``Stopped`` at its next look once ``unwanted()`` is true."""
-    before = getattr(_mine, "unwanted", None)
-    _mine.unwanted = unwanted
+def cancel_when(is_cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Within the block, polls of this thread raise ``Cancelled`` once ``is_cancelled()`` is true.
+
+    >>> with cancel_when(lambda: True):
+    ...     poll()
+    Traceback (most recent call last):
+    frostline.cancellation.Cancelled
+    """
+    before = getattr(_thread, "is_cancelled", None)
+    _thread.is_cancelled = is_cancelled
     try:
         yield
     finally:
-        _mine.unwanted = before
+        _thread.is_cancelled = before
 
 
-def look() -> None:
-    """To be called now and then by whatever may take long; costs nothing where nobody can stop it."""
-    unwanted = getattr(_mine, "unwanted", None)
-    if unwanted is not None and unwanted():
-        raise Stopped
+def poll() -> None:
+    """Raise ``Cancelled`` if the caller has given up; loops that may take minutes call this now and then."""
+    is_cancelled = getattr(_thread, "is_cancelled", None)
+    if is_cancelled is not None and is_cancelled():
+        raise Cancelled

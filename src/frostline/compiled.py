@@ -1,4 +1,4 @@
-"""Compiled loops (numba): what every caller of one needs."""
+"""Compiled loops (numba): kept on disk, interruptible, announced when they have to be compiled."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -10,22 +10,21 @@ LOG = logging.getLogger("frostline")
 
 
 def njit(**settings: Any) -> Callable[[Callable[..., Any]], Any]:
-    """numba's ``njit`` for a loop that is compiled once and kept on disk; where no folder can be written, compiled anew
-    in every process."""
+    """numba's ``njit`` with the compiled loop kept on disk, where a folder can be written."""
     import numba
 
     def decorated(loop: Callable[..., Any]) -> Any:
         try:
             return numba.njit(cache=True, **settings)(loop)
         except RuntimeError:
-            _not_kept()
+            _warn_not_kept()
             return numba.njit(**settings)(loop)
 
     return decorated
 
 
 @cache
-def _not_kept() -> None:
+def _warn_not_kept() -> None:
     LOG.warning(
         "compiled loops cannot be kept on disk and take half a minute in every process; "
         "set NUMBA_CACHE_DIR to a folder that can be written"
@@ -34,7 +33,7 @@ def _not_kept() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C while compiled threads run comes out of numba as a SystemError, with the truth somewhere behind it."""
+    """Raise KeyboardInterrupt where numba's threads turned Ctrl-C into a SystemError that has it among its causes."""
     _announce_compiling()
     try:
         yield
@@ -47,16 +46,17 @@ def interruptible() -> Iterator[None]:
 
 @cache
 def _announce_compiling() -> None:
-    """Say so, once, when a loop has to be compiled: that takes seconds, and the next process finds it on disk."""
+    """Log once when a loop has to be compiled: that takes seconds, and later processes find it on disk."""
     from numba.core import event
 
     class Announcer(event.Listener):
-        said = False
+        def __init__(self) -> None:
+            self.announced = False
 
         def on_start(self, compiling: Any) -> None:
             ours = compiling.data["dispatcher"].py_func.__module__.startswith("frostline")
-            if ours and not Announcer.said:
-                Announcer.said = True
+            if ours and not self.announced:
+                self.announced = True
                 LOG.warning("compiling loops for this machine; this happens once, they are kept on disk")
 
         def on_end(self, compiling: Any) -> None:

@@ -1,16 +1,26 @@
-"""Named failures that advise. Every bad-input error is a ValueError whose message is one readable sentence."""
+"""Errors about bad input: every one is a ValueError whose message says what is wrong and what to do."""
 
 from frostline.printable import printable
 
 
 class FrostlineError(ValueError):
-    """Bad input: the message says what is wrong, with which numbers, and what to do.
+    """Bad input; the base class of all errors that frostline raises on purpose.
 
-    Messages quote names from files, so that they are made printable here, for every reader of them.
+    The message says what is wrong, with which numbers, and what to do. Messages quote names from files, so they are
+    made printable here, for every reader of them.
+
+    Examples
+    --------
+    >>> import frostline as fl
+    >>> try:
+    ...     fl.Attention.from_matrices([[1.0, 0.0], [0.0, 0.5]], [[1.0, 0.0], [0.0, 1.0]], beta=-1.0)
+    ... except fl.errors.FrostlineError as error:
+    ...     print(error)
+    beta is -1; it must be finite and > 0.
     """
 
-    def __init__(self, *said: object):
-        super().__init__(*(printable(one) if isinstance(one, str) else one for one in said))
+    def __init__(self, *arguments: object):
+        super().__init__(*(printable(part) if isinstance(part, str) else part for part in arguments))
 
 
 class BadArray(FrostlineError):
@@ -34,7 +44,7 @@ class NoLimit(FrostlineError):
 
 
 class BadSpec(FrostlineError):
-    """A spec file is not what the command can read."""
+    """A spec file has an unknown key, or a value that the command cannot use."""
 
 
 class BadRun(FrostlineError):
@@ -46,16 +56,16 @@ class BadModel(FrostlineError):
 
 
 class BadText(FrostlineError):
-    """A text file, or what the tokenizer makes of it, cannot be used."""
+    """A text file cannot be read, or its tokens cannot be used."""
 
 
 class BadBaseline(FrostlineError):
-    """A .frost file is damaged, newer, or of another model or tokenizer."""
+    """A .frost file is damaged, of a newer format, or belongs to another model or tokenizer."""
 
 
 class BadCluster(FrostlineError):
-    """A scheduler that does not answer, or workers that cannot be used."""
+    """A scheduler does not answer, or its workers cannot be used."""
 
 
 class MissingExtra(FrostlineError):
-    """A package of an extra is not installed; the message has the line to type."""
+    """An optional package is not installed; the message has the line to type."""

@@ -1,4 +1,4 @@
-"""Packages that only some parts need, installed as extras of frostline."""
+"""Optional packages: imported when first needed, or refused with the line that installs them."""
 
 from importlib import import_module
 from typing import Any
@@ -7,12 +7,29 @@ from frostline.errors import MissingExtra
 
 
 def need(module: str, *, extra: str = "encoders") -> Any:
-    """Import a package of an extra.
+    """Import a module of an optional package.
+
+    Parameters
+    ----------
+    module
+        Its dotted name.
+    extra
+        The extra of frostline that installs it.
+
+    Returns
+    -------
+    module
+        The imported module.
 
     Raises
     ------
     MissingExtra
         The package is not installed; the message has the line to type.
+
+    Examples
+    --------
+    >>> need("math").sqrt(4.0)
+    2.0
     """
     try:
         return import_module(module)

@@ -1,4 +1,4 @@
-"""Token distributions on the sphere, and quadrature nodes. Every function takes its seed and returns float64 numpy."""
+"""Token distributions on the sphere and quadrature nodes; every function takes a seed and returns float64 numpy."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -8,16 +8,21 @@ from jaxtyping import Float
 from scipy import special, stats
 from scipy.spatial.transform import Rotation
 
-from frostline.arrays import Array, as_count, as_number, as_tensor
+from frostline.arrays import Array, as_count, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.sphere import normalise, unit_rows
 
 Tokens: TypeAlias = Float[np.ndarray, "n d"]
 Seed: TypeAlias = int | Sequence[int] | np.random.Generator
 
+SMALLEST_SHARE = 1e-250
+"""The share of the sphere below which a cap is sampled by another rule: inversion of its law underflows near 1e-300."""
+ROOM = 1e-6
+"""Weights may sum to one up to this; they are then divided by their sum."""
+
 
 def generator(seed: Seed) -> np.random.Generator:
-    """The random generator of a seed (or the one given)."""
+    """The numpy generator of a seed; a generator is passed through."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
@@ -25,7 +30,15 @@ def generator(seed: Seed) -> np.random.Generator:
 
 
 class Nodes(NamedTuple):
-    """A weighted quadrature of a density: ∫ f dρ ≈ Σ weights·f(tokens)."""
+    """A weighted quadrature of a density: ∫ f dρ ≈ Σ weights·f(tokens).
+
+    Attributes
+    ----------
+    tokens : ndarray
+        Unit vectors (n, d).
+    weights : ndarray
+        Positive weights (n,) with sum 1.
+    """
 
     tokens: Float[np.ndarray, "n d"]
     weights: Float[np.ndarray, "n"]
@@ -34,6 +47,27 @@ class Nodes(NamedTuple):
 def uniform(n: int, d: int, *, seed: Seed) -> Tokens:
     """n independent tokens, uniform on S^{d−1}.
 
+    Parameters
+    ----------
+    n : int
+        Number of tokens, at least 1.
+    d : int
+        Dimension, at least 2.
+    seed : int, sequence of int, or numpy Generator
+        The same seed gives the same tokens.
+
+    Returns
+    -------
+    ndarray
+        Tokens (n, d).
+
+    Raises
+    ------
+    BadParameter
+        ``n``, ``d`` or ``seed`` is outside its range.
+
+    Examples
+    --------
     >>> uniform(2, 3, seed=0).shape
     (2, 3)
     """
@@ -42,11 +76,39 @@ def uniform(n: int, d: int, *, seed: Seed) -> Tokens:
 
 
 def vmf(n: int, mean: Array, concentration: float, *, seed: Seed) -> Tokens:
-    """von Mises–Fisher tokens: density ∝ e^{concentration·⟨mean, x⟩}, in any d ≥ 2."""
-    centre = _direction(mean, "mean")
+    """n independent von Mises–Fisher tokens: density ∝ e^{concentration·⟨mean, x⟩}, in any d ≥ 2.
+
+    Parameters
+    ----------
+    n : int
+        Number of tokens, at least 1.
+    mean : Array
+        The mean direction (d,), of any length but zero.
+    concentration : float
+        Finite and ≥ 0; 0 is the uniform density.
+    seed : int, sequence of int, or numpy Generator
+        The same seed gives the same tokens.
+
+    Returns
+    -------
+    ndarray
+        Tokens (n, d).
+
+    Raises
+    ------
+    BadArray
+        ``mean`` is not one non-zero vector.
+    BadParameter
+        ``n``, ``concentration`` or ``seed`` is outside its range.
+
+    Examples
+    --------
+    >>> print(vmf(1000, [0, 0, 1], 50.0, seed=0).mean(0)[2].round(2))  # coth κ − 1/κ
+    0.98
+    """
+    centre = as_direction(mean, "mean")
     _check_size(n, len(centre))
-    if not (0 <= as_number(concentration, "concentration") < np.inf):
-        raise BadParameter(f"concentration is {concentration}; it must be finite and ≥ 0 (0 is uniform).")
+    as_concentration(concentration)
     rng = generator(seed)
     if concentration == 0:
         return uniform(n, len(centre), seed=rng)
@@ -56,8 +118,38 @@ def vmf(n: int, mean: Array, concentration: float, *, seed: Seed) -> Tokens:
 
 
 def caps(n: int, centres: Array, angle: float, *, seed: Seed) -> Tokens:
-    """Tokens uniform in spherical caps of half-angle ``angle`` around the given centre(s), all caps alike."""
-    directions = np.atleast_2d(_directions(centres, "centres"))
+    """n independent tokens, uniform in equally likely spherical caps around one or several centres.
+
+    Parameters
+    ----------
+    n : int
+        Number of tokens, at least 1.
+    centres : Array
+        One centre (d,) or several (c, d), of any length but zero.
+    angle : float
+        Half-angle of every cap, in (0, π] radians.
+    seed : int, sequence of int, or numpy Generator
+        The same seed gives the same tokens.
+
+    Returns
+    -------
+    ndarray
+        Tokens (n, d).
+
+    Raises
+    ------
+    BadArray
+        A centre is zero or not finite.
+    BadParameter
+        ``n``, ``angle`` or ``seed`` is outside its range.
+
+    Examples
+    --------
+    >>> tokens = caps(100, [[1, 0, 0], [-1, 0, 0]], 0.1, seed=0)
+    >>> bool((abs(tokens[:, 0]) >= np.cos(0.1)).all())
+    True
+    """
+    directions = np.atleast_2d(as_float64(normalise(as_tensor(centres, "centres")[0].double())))
     d = directions.shape[1]
     _check_size(n, d)
     if not (0 < as_number(angle, "angle") <= np.pi):
@@ -68,7 +160,7 @@ def caps(n: int, centres: Array, angle: float, *, seed: Seed) -> Tokens:
     shape = (d - 1) / 2
     widest = np.sin(angle / 2) ** 2
     top = special.betainc(shape, shape, widest)
-    if top > 1e-250:
+    if top > SMALLEST_SHARE:
         s = special.betaincinv(shape, shape, rng.random(n) * top)[:, None]
     else:
         s = _tiny_cap(n, shape, widest, rng)[:, None]
@@ -81,8 +173,33 @@ def caps(n: int, centres: Array, angle: float, *, seed: Seed) -> Tokens:
 def mixture(
     n: int, components: Sequence[Callable[[int, np.random.Generator], Tokens]], weights: Array, *, seed: Seed
 ) -> Tokens:
-    """Tokens drawn from components with the given probabilities; a component is ``f(n, rng) -> tokens``.
+    """n tokens drawn from components with given probabilities, in random order.
 
+    Parameters
+    ----------
+    n : int
+        Number of tokens, at least 1.
+    components : sequence of callables
+        Each is ``component(n, rng)`` and returns tokens (n, d).
+    weights : Array
+        The probability of each component; they sum to 1.
+    seed : int, sequence of int, or numpy Generator
+        The same seed gives the same tokens.
+
+    Returns
+    -------
+    ndarray
+        Tokens (n, d).
+
+    Raises
+    ------
+    BadWeights
+        ``weights`` are not as many probabilities as there are components.
+    BadArray
+        The components differ in dimension.
+
+    Examples
+    --------
     >>> north = lambda n, rng: vmf(n, [0, 0, 1], 50, seed=rng)
     >>> mixture(3, [north, lambda n, rng: uniform(n, 3, seed=rng)], [0.8, 0.2], seed=0).shape
     (3, 3)
@@ -98,9 +215,31 @@ def mixture(
 
 
 def antipodal(tokens: Array) -> Float[np.ndarray, "twice_n d"]:
-    """The tokens and their antipodes: a reflection-symmetric start (THEORY section 9), twice as many."""
-    known = np.asarray(as_tensor(tokens, "tokens")[0].cpu().double().numpy())
-    return np.concatenate([known, -known])
+    """The tokens and their antipodes: a reflection-symmetric start (THEORY section 9).
+
+    Parameters
+    ----------
+    tokens : Array
+        Tokens (n, d).
+
+    Returns
+    -------
+    ndarray
+        Tokens (2n, d): the given ones, then their antipodes.
+
+    Raises
+    ------
+    BadArray
+        ``tokens`` is not a finite array.
+
+    Examples
+    --------
+    >>> antipodal([[0.6, 0.8]])
+    array([[ 0.6,  0.8],
+           [-0.6, -0.8]])
+    """
+    half = as_float64(as_tensor(tokens, "tokens")[0])
+    return np.concatenate([half, -half])
 
 
 def nodes(
@@ -110,12 +249,41 @@ def nodes(
     log_density: Callable[[Tokens], Float[np.ndarray, "n"]] | None = None,
     seed: Seed = 0,
 ) -> Nodes:
-    """About n weighted nodes for a density on S^{d−1} (uniform when none is given).
+    """About n weighted nodes for a density on S^{d−1}: quadrature in place of sampling.
 
-    d = 2: n equispaced angles (the trapezoidal rule: spectrally accurate for smooth densities).
-    d = 3: Gauss–Legendre in height times equispaced longitudes, L×2L nodes with L ≈ √(n/2).
-    d ≥ 4: a scrambled Sobol sequence through the Gaussian, with antipodes, so that odd moments are exact;
-    only here the seed matters. ``len(result.weights)`` tells how many nodes were made.
+    In d = 2 these are n equispaced angles (the trapezoidal rule, spectrally accurate for smooth densities); in d = 3
+    Gauss–Legendre in height times equispaced longitudes, L×2L nodes with L ≈ √(n/2); in d ≥ 4 a scrambled Sobol
+    sequence through the Gaussian, with antipodes, so that odd moments are exact.
+
+    Parameters
+    ----------
+    n : int
+        Number of nodes wanted; ``len(result.weights)`` is the number made.
+    d : int
+        Dimension, at least 2.
+    log_density : callable, optional
+        Takes tokens (n, d) and returns n numbers, up to a common constant; −inf where the density vanishes. The
+        uniform density by default.
+    seed : int, sequence of int, or numpy Generator
+        Of the Sobol sequence; without effect in d ≤ 3.
+
+    Returns
+    -------
+    Nodes
+        The named tuple ``(tokens, weights)``.
+
+    Raises
+    ------
+    BadParameter
+        ``n`` or ``d`` is outside its range.
+    BadArray
+        ``log_density`` does not return n numbers below +inf, or is −inf at every node.
+
+    Examples
+    --------
+    >>> tokens, weights = nodes(200, 3)
+    >>> print(tokens.shape, (weights @ tokens[:, 0] ** 2).round(12))
+    (200, 3) 0.333333333333
     """
     _check_size(n, d)
     if d == 2:
@@ -147,16 +315,31 @@ def nodes(
 
 
 def as_weights(weights: Array, n: int) -> Float[np.ndarray, "n"]:
-    """Checked weights: n finite numbers ≥ 0 that sum to one (to 1e-6; then made exact)."""
-    values = np.asarray(as_tensor(weights, "weights")[0].cpu().numpy(), dtype=np.float64)
+    """Weights, checked: n finite numbers ≥ 0 that sum to one up to ``ROOM``; they are then divided by their sum."""
+    values = as_float64(as_tensor(weights, "weights")[0])
     if values.shape != (n,) or n == 0:
         raise BadWeights(f"weights has shape {values.shape}; {n} tokens need ({n},).")
     if not (values >= 0).all():
         raise BadWeights(f"{int((values < 0).sum())} weights are negative, the least is {values.min():.3g}.")
     total = float(values.sum())
-    if not abs(total - 1) <= 1e-6:
+    if not abs(total - 1) <= ROOM:
         raise BadWeights(f"weights sum to {total:.6g}, not 1; divide them by their sum if only proportions matter.")
     return values / total
+
+
+def as_concentration(concentration: float) -> float:
+    """The concentration of a von Mises–Fisher density, checked: finite and ≥ 0."""
+    if not (0 <= as_number(concentration, "concentration") < np.inf):
+        raise BadParameter(f"concentration is {concentration}; it must be finite and ≥ 0 (0 is uniform).")
+    return float(concentration)
+
+
+def as_direction(vector: Array, name: str) -> Float[np.ndarray, "d"]:
+    """One vector (d,), checked, as a unit vector in float64."""
+    direction = as_float64(normalise(as_tensor(vector, name)[0].double()))
+    if direction.ndim != 1:
+        raise BadArray(f"{name} has shape {direction.shape}; one vector (d,) is needed.")
+    return direction
 
 
 def _gauss_sphere(levels: int) -> tuple[Tokens, Float[np.ndarray, "n"]]:
@@ -171,28 +354,22 @@ def _gauss_sphere(levels: int) -> tuple[Tokens, Float[np.ndarray, "n"]]:
 
 
 def _tiny_cap(n: int, shape: float, widest: float, rng: np.random.Generator) -> Float[np.ndarray, "n"]:
-    """The same law where its share of the sphere underflows: s^{shape−1} by inversion, (1−s)^{shape−1} by rejection."""
-    found = np.empty(0)
-    while len(found) < n:
+    """s of a cap whose share of the sphere underflows: s^{shape−1} by inversion, (1−s)^{shape−1} by rejection."""
+    accepted = np.empty(0)
+    while len(accepted) < n:
         s = widest * rng.random(2 * n) ** (1 / shape)
         # Underflow happens only for shape > 1, where (1 − s)^{shape−1} ≤ 1.
-        found = np.concatenate([found, s[rng.random(2 * n) < (1 - s) ** max(shape - 1, 0)]])
-    return found[:n]
+        accepted = np.concatenate([accepted, s[rng.random(2 * n) < (1 - s) ** max(shape - 1, 0)]])
+    return accepted[:n]
+
+
+def as_dimension(d: int) -> int:
+    """The dimension d of a sphere S^{d−1}, checked: at least 2."""
+    if as_count(d, "dimension") < 2:
+        raise BadParameter(f"dimension is {d}; the sphere S^(d-1) needs d ≥ 2.")
+    return d
 
 
 def _check_size(n: int, d: int) -> None:
     as_count(n, "the number of tokens")
-    if as_count(d, "dimension") < 2:
-        raise BadParameter(f"dimension is {d}; the sphere S^(d-1) needs d ≥ 2.")
-
-
-def _directions(vectors: Array, name: str) -> np.ndarray:
-    tensor, _ = as_tensor(vectors, name)
-    return np.asarray(normalise(tensor.cpu().double().numpy()))
-
-
-def _direction(vector: Array, name: str) -> np.ndarray:
-    direction = _directions(vector, name)
-    if direction.ndim != 1:
-        raise BadArray(f"{name} has shape {direction.shape}; one vector (d,) is needed.")
-    return direction
+    as_dimension(d)

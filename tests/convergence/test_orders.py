@@ -6,7 +6,8 @@ import torch
 from scipy.integrate import RK45
 
 import frostline as fl
-from frostline.dynamics.mean_map.base import pick, token_velocity
+from frostline.dynamics.mean_map.base import token_velocity
+from frostline.dynamics.mean_map.select import engine_named
 from tests.tolerances import ORDER
 
 
@@ -34,7 +35,7 @@ def field_of(seed, d=3, n=12):
     B, V = rng.standard_normal((2, d, d))
     head = fl.Attention.from_matrices(B, V / np.linalg.norm(V, 2), 2.0, key_bias=rng.standard_normal(d))
     x = torch.from_numpy(fl.sample.uniform(n, d, seed=rng))
-    return (lambda y: token_velocity((head,), y, None, pick("auto"))), x
+    return (lambda y: token_velocity((head,), y, None, engine_named("auto"))), x
 
 
 def exact_flow(field, x, h, pieces=64):

@@ -261,7 +261,7 @@ def test_a_run_shows_itself(two_clusters):
         (np.eye(3), {"until": 1, "weights": [0.5, 0.5]}, BadWeights, "shape"),
         (np.eye(3), {"until": 1, "weights": [1.0, 1.0, 1.0]}, BadWeights, "sum to 3"),
         (2 * np.eye(3), {"until": 1}, OffSphere, "off the unit sphere, by up to 1"),
-        (np.eye(4), {"until": 1}, BadArray, "dimension 4, the heads 3"),
+        (np.eye(4), {"until": 1}, BadArray, "dimension 4, the head 3"),
         (np.eye(3), {"until": 1, "engine": "x"}, BadParameter, "engine"),
     ],
 )

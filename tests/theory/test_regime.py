@@ -7,8 +7,8 @@ import pytest
 
 import frostline as fl
 from frostline.errors import BadArray, BadParameter
-from frostline.theory.densities import log_normaliser
 from frostline.theory.regime import freezing
+from frostline.theory.von_mises_fisher import log_normaliser
 
 CHECKS = (
     "one head",

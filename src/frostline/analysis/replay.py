@@ -8,7 +8,8 @@ import torch
 
 from frostline.arrays import as_float64
 from frostline.attention import Layer
-from frostline.dynamics.mean_map.base import log_weights, pick, raised, token_velocity
+from frostline.dynamics.mean_map.base import log_weights, raised, token_velocity
+from frostline.dynamics.mean_map.select import engine_named
 from frostline.dynamics.simulation import Trajectory, steps_again
 from frostline.dynamics.steppers import Adaptive
 from frostline.errors import BadParameter, BadRun
@@ -83,7 +84,7 @@ def velocity(layer: Layer, tokens: np.ndarray, weights: np.ndarray | None) -> np
     """Σ_h P_x V_h m_h(x) in float64 (THEORY eq. 2)."""
     x = torch.from_numpy(tokens)
     heads = tuple(head.to(raised(x)) for head in layer)
-    return token_velocity(heads, x, log_weights(weights, x), pick("auto")).numpy()
+    return token_velocity(heads, x, log_weights(weights, x), engine_named("auto")).numpy()
 
 
 def _float64(tokens: object) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""What the tokens do at finite temperature."""
+"""Tokens at finite temperature: the mean map, steppers and simulation."""

@@ -11,19 +11,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from frostline.arrays import Array, as_count, as_positive, as_times
-from frostline.attention import Heads, Layer, as_layers
-from frostline.dynamics.mean_map.base import LOOSEST, TOLERANCE, log_weights, pick, raised, token_velocity
+from frostline.attention import Heads, Layer, as_layers, as_tokens_of
+from frostline.dynamics.mean_map.base import LOOSEST, TOLERANCE, log_weights, raised, token_velocity
+from frostline.dynamics.mean_map.select import engine_named
 from frostline.dynamics.steppers import Adaptive, FixedStepper, Stepper
 from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Progress, Resume, plan
-from frostline.errors import BadArray, BadParameter
-from frostline.printable import one_line
-from frostline.results import ability
+from frostline.errors import BadParameter
+from frostline.results import Result, ability
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens
 from frostline.theory.regime import Regime, regime
 
 FIRST_STEP = 0.01
-"""The adaptive method's first trial; the error control corrects it at once."""
+"""The adaptive method's first trial step, in units of time; the error control corrects it at once."""
+MOST_SHOWN = 6
+"""Saved times that the one-line repr of a run lists."""
 
 STATUSES = {
     "finished": "reached the final time",
@@ -33,18 +35,48 @@ STATUSES = {
     "step too small": "the error control asked for steps below rounding; raise the tolerance",
     "interrupted": "stopped by the caller before the final time",
 }
-
+"""How a run ended: the status and its meaning, with advice."""
 
 Watcher: TypeAlias = Callable[[Progress], bool | None]
+"""Called after every step; returns true to stop the run."""
 
 
-@dataclass(frozen=True, eq=False)
-class Trajectory:
-    """Tokens through depth. Only the times asked for are kept.
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectory(Result):
+    """Tokens through depth at the times asked for; ``layers``, ``initial`` and ``stepper`` allow to replay the rest.
 
-    times (k,); tokens (k, …, n, d); weights (n,) or None (equal); status, a key of ``STATUSES``; layers, initial and
-    stepper: what was run, so that what was not kept can be replayed; steps, how many were taken, and evaluations, how
-    many mean maps they cost.
+    Attributes
+    ----------
+    times : ndarray
+        The saved times, (k,); fewer than asked for when the run ended early.
+    tokens : Array
+        Tokens at these times, (k, …, n, d).
+    weights : ndarray or None
+        Weights of the tokens, (n,); None when they are equal.
+    status : str
+        How the run ended, a key of ``STATUSES``; ``message`` is the sentence.
+    layers : tuple
+        The heads, layer by layer.
+    initial : Array
+        The tokens at time 0, (…, n, d).
+    stepper : Stepper
+        The method of the run.
+    until : float
+        The final time asked for.
+    steps : int
+        Steps taken.
+    evaluations : int
+        Mean maps evaluated, all heads of a layer counted as one.
+
+    Examples
+    --------
+    >>> from frostline.attention import Attention
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=50.0)
+    >>> run = simulate(head, [[0.6, 0.8], [0.8, -0.6]], until=1.0)
+    >>> run.message
+    'finished: reached the final time (last saved time 1 of 1).'
+    >>> run.regime.verdict
+    'no'
     """
 
     times: np.ndarray
@@ -60,7 +92,7 @@ class Trajectory:
 
     @cached_property
     def regime(self) -> Regime:
-        """Whether the theory's assumptions hold for this run, with numbers; worked out when first asked for."""
+        """Whether the theory's assumptions hold for this run, with numbers; computed at first use."""
         done = self.status in ("finished", "stalled")
         reached = self.until if done else float(self.times[-1]) if len(self.times) and self.times[-1] > 0 else None
         return regime([list(layer) for layer in self.layers], self.initial, weights=self.weights, until=reached)
@@ -71,12 +103,20 @@ class Trajectory:
         reached = self.times[-1] if len(self.times) else 0.0
         return f"{self.status}: {STATUSES[self.status]} (last saved time {reached:g} of {self.until:g})."
 
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"tokens {tuple(self.tokens.shape)}, t = {', '.join(f'{t:g}' for t in self.times[:6])}"
-            f"{', …' if len(self.times) > 6 else ''}, {self.status}, {self.steps} {type(self.stepper).__name__} steps",
+    def describe(self) -> str:
+        """The size of the run, its cost, and how it ended, in words."""
+        *batch, n, d = self.initial.shape
+        runs = f"{int(np.prod(batch))} runs of {n}" if batch else f"{n}"
+        return (
+            f"{runs} tokens in d = {d}, {len(self.layers)} layer{'s' * (len(self.layers) > 1)}: {self.steps} "
+            f"{type(self.stepper).__name__} steps, {self.evaluations} mean maps; {self.message}"
         )
+
+    def headline(self) -> str:
+        """Shape, saved times, status and steps."""
+        times = ", ".join(f"{t:g}" for t in self.times[:MOST_SHOWN]) + ", …" * (len(self.times) > MOST_SHOWN)
+        steps = f"{self.steps} {type(self.stepper).__name__} steps"
+        return f"tokens {tuple(self.tokens.shape)}, t = {times}, {self.status}, {steps}"
 
     def _repr_html_(self) -> str:
         return str(ability("Trajectory._repr_html_")(self))
@@ -95,17 +135,48 @@ def simulate(
     watch: Watcher | None = None,
     resume: Resume | None = None,
 ) -> Trajectory:
-    """Run tokens x0 (…, n, d) through depth up to time ``until`` (THEORY eq. 2).
+    """Run tokens through depth: ẋ_i = Σ_h P_{x_i}V_h m_β[ρ](x_i), ρ = Σ_j w_j δ_{x_j} (THEORY eq. 2).
 
-    heads      one Attention, a list of layers, or nested lists of heads; L layers share [0, until] equally
-    weights    (n,) ≥ 0 with sum 1: the empirical measure is Σ w_j δ_{x_j}; equal by default
-    stepper    ``Adaptive(tolerance)`` (the default), ``Euler(step)`` or ``RK4(step)``; without a step the last two take
-               one step per layer
-    save_at    the times to keep, ascending; fixed steps are shortened to land on them, adaptive ones interpolated.
-               Default: the final time only
-    watch      called after every step with a Progress; return True to stop (status "interrupted")
-    resume     continue a run left earlier: same arguments, same arrays as without the interruption
+    Parameters
+    ----------
+    heads : Attention or list
+        One head, a list of layers, or nested lists of heads; L layers share [0, until] equally.
+    x0 : Array
+        Initial tokens (…, n, d) on the sphere; leading axes are independent runs.
+    until : float
+        The final time, > 0.
+    weights : Array, optional
+        The w_j, (n,), ≥ 0 with sum 1; equal by default.
+    stepper : Stepper, optional
+        ``Adaptive(tolerance)``, the default, ``Euler(step)`` or ``RK4(step)``; without a step the last two take one
+        step per layer.
+    save_at : Array, optional
+        The times to keep, ascending; fixed steps are shortened to land on them, adaptive ones interpolated. The final
+        time by default.
+    engine : str
+        The engine of the mean map, as in ``mean_map``.
+    max_steps : int
+        After this many steps the run ends with the status "step limit".
+    watch : callable, optional
+        Called after every step with a Progress; returns true to end the run with the status "interrupted".
+    resume : Resume, optional
+        The state in which an earlier run was left; with the same arguments the result is the same, bit by bit, as
+        without the interruption.
 
+    Returns
+    -------
+    Trajectory
+        ``.times``, ``.tokens``, ``.status``, ``.message``, … A run that ends early is not an error.
+
+    Raises
+    ------
+    BadArray, OffSphere, BadWeights
+        ``x0`` or ``weights`` does not fit, or tokens are not on the sphere.
+    BadParameter
+        A time, the stepper, the engine or ``max_steps`` is outside its range.
+
+    Examples
+    --------
     >>> from frostline.attention import Attention
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=50.0)
     >>> simulate(head, [[0.6, 0.8], [0.8, -0.6]], until=1.0, save_at=[0, 1])
@@ -139,9 +210,9 @@ def simulate(
 
 
 class Steps:
-    """A simulation a step at a time, for those who want to look on: iterate for a Progress after every step.
+    """A simulation one step at a time: iterate for a Progress after every step.
 
-    Arguments as ``simulate``'s; ``status`` says how it ended.
+    Arguments are those of ``simulate``; ``status`` says how it ended.
     """
 
     def __init__(
@@ -157,11 +228,7 @@ class Steps:
         resume: Resume | None = None,
     ):
         self.layers = as_layers(heads)
-        self.tokens, self.kind = as_tokens(x0, "x0")
-        if self.tokens.shape[-1] != self.layers[0][0].dimension:
-            raise BadArray(
-                f"x0 has dimension {self.tokens.shape[-1]}, the heads {self.layers[0][0].dimension}; they must agree."
-            )
+        self.tokens, self.kind = as_tokens_of(self.layers[0], x0)
         self.until = as_positive(until, "until")
         self.stepper = stepper if stepper is not None else Adaptive()
         if isinstance(self.stepper, type) or not isinstance(self.stepper, FixedStepper | Adaptive):
@@ -175,6 +242,7 @@ class Steps:
 
     @property
     def status(self) -> str:
+        """How the run ended, or would end here: a key of ``STATUSES``."""
         return self.walk.status
 
     def __iter__(self) -> Iterator[Progress]:
@@ -182,7 +250,7 @@ class Steps:
 
 
 def steps_again(run: Trajectory) -> Iterator[Progress]:
-    """The steps of a run once more, one at a time, from the same start in the same way, up to its last kept time."""
+    """The steps of a run, computed again from its initial tokens up to its last saved time."""
     tokens, _ = as_tokens(run.initial, "initial")
     walk = _walk(run.layers, tokens, run.weights, run.stepper, run.until, run.times, "auto")
     yield from walk.go(_start(tokens, run.stepper, run.until, run.times))
@@ -197,11 +265,11 @@ def _walk(
     saves: Float[np.ndarray, "k"],
     engine: str,
 ) -> FixedWalk | AdaptiveWalk:
-    logs, chosen = log_weights(weights, raised(tokens)), pick(engine)
+    logs, chosen = log_weights(weights, raised(tokens)), engine_named(engine)
     working = [tuple(head.to(raised(tokens)) for head in layer) for layer in layers]
-    # An error of the mean map is one of the velocity: a tenth of what a step may be wrong by is small enough.
-    exact = min(float(stepper.tolerance) / 10, LOOSEST) if isinstance(stepper, Adaptive) else TOLERANCE
-    fields = [lambda x, layer=layer: token_velocity(layer, x, logs, chosen, exact) for layer in working]
+    # An error of the mean map is one of the velocity: a tenth of the stepper's tolerance is small enough.
+    tolerance = min(float(stepper.tolerance) / 10, LOOSEST) if isinstance(stepper, Adaptive) else TOLERANCE
+    fields = [lambda x, layer=layer: token_velocity(layer, x, logs, chosen, tolerance) for layer in working]
     if isinstance(stepper, Adaptive):
         scales = [sum(float(np.linalg.norm(head.matrices.V, 2)) for head in layer) or 1.0 for layer in layers]
         return AdaptiveWalk(stepper, fields, scales, _mean_square(weights, tokens), until, saves)
@@ -215,7 +283,7 @@ def _start(tokens: Float[Tensor, "*batch n d"], stepper: Stepper, until: float, 
 
 
 def _mean_square(weights: np.ndarray | None, tokens: Float[Tensor, "*batch n d"]) -> Callable[[Tensor], float]:
-    """(Σ w_i e_i²)^{1/2} of the tokens' errors, the worst member of an ensemble."""
+    """(Σ w_i e_i²)^{1/2} of the tokens' errors; in an ensemble, of its worst member."""
     n = tokens.shape[-2]
     shares = torch.full((n,), 1 / n, dtype=torch.float64) if weights is None else torch.from_numpy(weights)
     shares = shares.to(tokens)

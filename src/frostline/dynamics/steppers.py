@@ -1,4 +1,4 @@
-"""Steppers: how tokens get from one depth to the next. Each states its order and its cost in a few lines.
+"""Steppers: methods that move tokens from one depth to the next, each with its order and its cost.
 
 A fixed stepper moves tokens by ``advance(field, x, h)``, where ``field(x)`` is the tangent velocity at unit vectors x;
 the adaptive one makes a ``trial`` step with an error estimate. The field is extended off the sphere by f(x/|x|), whose
@@ -22,11 +22,12 @@ FOURTH = np.append(RK45.B, 0.0) - RK45.E
 """Weights of the embedded fourth-order solution."""
 
 Velocity: TypeAlias = Callable[[Tensor], Tensor]
+"""Tangent velocity (…, n, d) at tokens (…, n, d)."""
 
 
 @runtime_checkable
 class FixedStepper(Protocol):
-    """A stepper whose steps are decided before the run."""
+    """A stepper whose steps are planned before the run."""
 
     order: ClassVar[int]
     stages: ClassVar[int]
@@ -39,7 +40,23 @@ class FixedStepper(Protocol):
 
 @dataclass(frozen=True)
 class Euler:
-    """x ← (x + hẋ)/|x + hẋ|: one step is one transformer layer (THEORY section 2). Order 1, one mean map."""
+    """x ← (x + hẋ)/|x + hẋ|: one step is one transformer layer (THEORY section 2). Order 1, one mean map a step.
+
+    Parameters
+    ----------
+    step : float, optional
+        The largest step h > 0; by default one step per layer.
+
+    Raises
+    ------
+    BadParameter
+        ``step`` is not finite and positive.
+
+    Examples
+    --------
+    >>> Euler(0.05)
+    Euler(step=0.05)
+    """
 
     step: float | None = None
     order: ClassVar[int] = 1
@@ -55,7 +72,23 @@ class Euler:
 
 @dataclass(frozen=True)
 class RK4:
-    """The classical Runge–Kutta method. Order 4, four mean maps."""
+    """The classical Runge–Kutta method. Order 4, four mean maps a step.
+
+    Parameters
+    ----------
+    step : float, optional
+        The largest step h > 0; by default one step per layer.
+
+    Raises
+    ------
+    BadParameter
+        ``step`` is not finite and positive.
+
+    Examples
+    --------
+    >>> RK4(0.05)
+    RK4(step=0.05)
+    """
 
     step: float | None = None
     order: ClassVar[int] = 4
@@ -75,7 +108,7 @@ class RK4:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One trial step of the adaptive method: where it leads, its error, and everything in between."""
+    """One trial step of the adaptive method: the tokens after it, its error, and dense output within it."""
 
     start: Float[Tensor, "*batch n d"]
     h: float
@@ -84,7 +117,7 @@ class Trial:
 
     @property
     def error(self) -> Float[Tensor, "*batch n"]:
-        """Per token, |x⁽⁵⁾ − x⁽⁴⁾| with both on the sphere: the local error of the fourth-order solution, estimated."""
+        """Per token, |x⁽⁵⁾ − x⁽⁴⁾| with both on the sphere: an estimate of the fourth-order solution's local error."""
         fourth = unit(self.start + self.h * _combine(FOURTH, self.slopes))
         return torch.linalg.vector_norm(self.moved - fourth, dim=-1)
 
@@ -96,11 +129,28 @@ class Trial:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Dormand–Prince 5(4): order 5, six mean maps a step, the error of the embedded fourth-order solution kept below
-    ``tolerance`` in each step (root mean square over the tokens, weighted; chord distance). Dense output.
+    """Dormand–Prince 5(4) with error control and dense output. Order 5, six mean maps a step.
 
-    A step is never longer than 1/2 in units of 1/Σ‖V_h‖. The tolerance is absolute, but what ends a metastable phase is
+    A step is never longer than 1/2 in units of 1/Σ‖V_h‖. The tolerance is absolute, but a metastable phase is ended by
     an asymmetry far below it that grows by its own law; at λh ≤ 1/2 that growth is right to 2e-5 whatever its size.
+
+    Parameters
+    ----------
+    tolerance : float
+        The largest error of a step of the embedded fourth-order solution: chord distance, weighted root mean square
+        over the tokens.
+    step : float, optional
+        The first trial step; by default ``min(until, 0.01)``.
+
+    Raises
+    ------
+    BadParameter
+        A parameter is not finite and positive.
+
+    Examples
+    --------
+    >>> Adaptive(1e-8)
+    Adaptive(tolerance=1e-08, step=None)
     """
 
     tolerance: float = 1e-6
@@ -126,7 +176,7 @@ class Adaptive:
         return Trial(x, h, torch.stack(slopes), moved)
 
     def next_step(self, h: float, error: float) -> float:
-        """The step that would just meet the tolerance, with a margin; never more than 5 times longer or shorter."""
+        """The step that would just meet the tolerance, with a margin; at most 5 times longer or shorter than h."""
         if not error > 0:
             return 5 * h
         return h * min(5.0, max(0.2, 0.9 * (self.tolerance / error) ** 0.2))

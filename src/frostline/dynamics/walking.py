@@ -1,7 +1,7 @@
-"""Walking through time: the sequence of states a stepper makes, fixed or adaptive, from the start or from a checkpoint.
+"""Walks through time: the states that a stepper computes, fixed or adaptive, from the start or from a checkpoint.
 
-A walk yields a Progress after every step and returns nothing; how it ended is its ``status``. Both walks are
-deterministic given what a Resume holds, so that a run that was cut goes on with the same bits.
+A walk yields a Progress after every step; its ``status`` says how it ended. Both walks are deterministic given a
+Resume, so that a run that was interrupted goes on with the same bits.
 """
 
 import math
@@ -22,7 +22,7 @@ from frostline.errors import BadParameter
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a simulation is: what a progress bar and a checkpoint need."""
+    """The state of a simulation after a step, for progress bars and checkpoints."""
 
     steps: int
     time: float
@@ -39,7 +39,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Resume:
-    """Where a run was left: everything the next step depends on, and the frames kept up to there."""
+    """The state in which a run was left: everything the next step depends on, and the frames kept so far."""
 
     steps: int
     time: float
@@ -50,20 +50,21 @@ class Resume:
 
 
 MOST_STEPS = 1e15
-"""More could not be counted exactly, let alone be taken."""
+"""The largest number of steps of a plan: float64 counts more of them only inexactly."""
 
 Walk: TypeAlias = Iterator[Progress]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every step of a fixed run, decided before it starts."""
+    """All steps of a fixed run."""
 
     segments: tuple[tuple[int, float, float, int, bool], ...]
     """(layer, start, end, number of equal steps, whether the end is to be saved)"""
 
     @property
     def total(self) -> int:
+        """The number of steps."""
         return sum(segment[3] for segment in self.segments)
 
     def steps(self) -> Iterator[tuple[int, float, float, bool]]:
@@ -97,7 +98,7 @@ def plan(layers: int, until: float, step: float, save_at: Float[np.ndarray, "k"]
 
 
 def _on_sphere(x: Float[Tensor, "*batch n d"]) -> bool:
-    """NaN fails, and so does a norm that over- or underflowed on the way."""
+    """Whether all tokens are unit vectors; NaN fails, and so does a norm that over- or underflowed."""
     return bool(((torch.linalg.vector_norm(x, dim=-1) - 1).abs() <= 1e-4).all())
 
 

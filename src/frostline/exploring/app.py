@@ -19,8 +19,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
-from frostline import __version__
-from frostline import cancellation as stopping
+from frostline import __version__, cancellation
 from frostline.errors import FrostlineError
 from frostline.exploring import address as setting
 from frostline.exploring.frames import show
@@ -71,7 +70,7 @@ class Explorer:
         gone = threading.Event()
 
         def wanted() -> T:
-            with stopping.unless(lambda: gone.is_set() or self.stopping):
+            with cancellation.cancel_when(lambda: gone.is_set() or self.stopping):
                 return work()
 
         waiting = asyncio.wrap_future(pool.submit(wanted))
@@ -96,7 +95,7 @@ class Explorer:
         gone = threading.Event()
 
         def following() -> bytes | None:
-            with stopping.unless(lambda: gone.is_set() or self.stopping):
+            with cancellation.cancel_when(lambda: gone.is_set() or self.stopping):
                 return _next(messages)
 
         self.running += 1
@@ -125,7 +124,7 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
         assert isinstance(error, StarletteHTTPException)
         return JSONResponse({"error": str(error.detail)}, error.status_code)
 
-    @app.exception_handler(stopping.Stopped)
+    @app.exception_handler(cancellation.Cancelled)
     async def given_up(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": "nobody waits for this any more."}, 503)
 
@@ -217,7 +216,7 @@ def zipped(spec: specs.Spec) -> bytes:
     """The run directory that ``frostline simulate`` would write."""
 
     def look(*_: Any) -> None:
-        stopping.look()
+        cancellation.poll()
 
     with tempfile.TemporaryDirectory() as place:
         folder = record(spec, out=Path(place) / "run", report=look, measured=look).folder
@@ -237,7 +236,7 @@ def _next(messages: Any) -> bytes | None:
     """The next message; an error in words is one, too."""
     try:
         return next(messages, None)
-    except stopping.Stopped:
+    except cancellation.Cancelled:
         return None
     except FrostlineError as error:
         return pack("error", {"says": _sentence(error)})

@@ -1,1 +1,1 @@
-"""What the mathematics predicts; no token is moved by interaction here."""
+"""Predictions from the matrices of a head: limit, flow, rates, bound, terminal phase; no tokens interact here."""

@@ -1,4 +1,4 @@
-"""bound: what the theorem says about one head (THEORY eq. 11), with every constant labelled by where it comes from."""
+"""bound: the theorem's bound for one head (THEORY eq. 11), its constants labelled by their origin."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,7 @@ import numpy as np
 from frostline.arrays import as_number, as_positive
 from frostline.attention import Heads, as_one_layer
 from frostline.errors import BadParameter
+from frostline.results import Result
 from frostline.theory.expansion import Derivative
 from frostline.theory.rates import rates
 from frostline.theory.regime import Regime, regime
@@ -16,13 +17,38 @@ ORIGINS = {
     "not known, so read this as an order of magnitude, never as a guarantee",
     "fitted": "all three constants are fitted to measured curves",
 }
+"""Where the constants of a bound come from, and what that means for its reader."""
+DIAMETER = 2.0
+"""The diameter of the sphere: a bound of a distance that is no smaller says nothing."""
 
 
-@dataclass(frozen=True)
-class Bound:
-    """M(√(log(β+1)/β)·e^{Ct} + e^{−ct}) (THEORY eq. 11); all of M, C, c have the one ``origin``.
+@dataclass(frozen=True, repr=False)
+class Bound(Result):
+    """The right-hand side of THEORY eq. 11, M(√(log(β+1)/β)·e^{Ct} + e^{−ct}); call it with times t.
 
-    Methods take β; ``bound(head)`` fills in the head's own as the default.
+    Methods take β; by default it is the β of the head that ``bound`` was given.
+
+    Attributes
+    ----------
+    M, C, c : float
+        The constants, ≥ 0; C is infinite when B is rank-deficient.
+    origin : str
+        "order of magnitude" or "fitted"; all three constants have the same.
+    beta : float or None
+        The inverse temperature that methods take by default.
+    regime : Regime or None
+        Whether the assumptions of the theorem hold for the head.
+
+    Raises
+    ------
+    BadParameter
+        A constant is negative or NaN, or ``origin`` is unknown.
+
+    Examples
+    --------
+    >>> b = Bound(M=1.0, C=2.0, c=1.0, origin="fitted")
+    >>> round(b.best_time(beta=1e4), 3), round(b.best(beta=1e4), 3)
+    (0.934, 0.589)
     """
 
     M: float
@@ -45,14 +71,14 @@ class Bound:
         return float(np.sqrt(np.log1p(b) / b))
 
     def __call__(self, t: float | np.ndarray, beta: float | None = None) -> float | np.ndarray:
-        """The right-hand side of (11) at times t."""
+        """The right-hand side of (11) at times t, a number or an array."""
         time = np.asarray(t, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             # Either constant may be infinite, C zero: at t = 0 nothing has grown or fallen, and 0·∞ is 0.
             grown = np.exp(np.where((time > 0) & (self.C > 0), self.C * time, 0.0))
             fallen = np.exp(-np.where((time > 0) & (self.c > 0), self.c * time, 0.0))
-        found = self.M * (self.amplitude(beta) * grown + fallen)
-        return float(found) if np.ndim(t) == 0 else found
+        values = self.M * (self.amplitude(beta) * grown + fallen)
+        return float(values) if np.ndim(t) == 0 else values
 
     def best_time(self, beta: float | None = None) -> float:
         """t*(β) = max(0, log(c/(aC))/(C+c)), where the right-hand side is smallest."""
@@ -69,7 +95,7 @@ class Bound:
     def window(self, delta: float, beta: float | None = None) -> tuple[float, float] | None:
         """The times log(1/δ)/c ≤ t ≤ log(δ/a)/C, where (11) is at most 2Mδ; None when there are none.
 
-        This is all that (11) says about metastability (THEORY section 7).
+        This is the statement of (11) about metastability (THEORY section 7); δ lies between 0 and 1.
         """
         if not (0 < as_number(delta, "delta") < 1):
             raise BadParameter(f"delta is {delta}; it lies between 0 and 1.")
@@ -81,13 +107,15 @@ class Bound:
         return (float(begin), float(end)) if begin <= end else None
 
     def empty(self, beta: float | None = None) -> bool:
-        """Whether even the smallest value is no less than 2, the diameter of the sphere: then (11) says nothing."""
-        return not (np.isfinite(self.C) and self.best(beta) < 2)
+        """Whether even the smallest value is at least 2, the diameter of the sphere, so that (11) says nothing."""
+        return not (np.isfinite(self.C) and self.best(beta) < DIAMETER)
 
     def describe(self, beta: float | None = None) -> str:
-        """The constants, where they come from, and what follows from them, in words."""
-        b = self._beta(beta)
+        """The constants, their origin, and what follows at β; without a β the constants and their origin alone."""
         words = [f"M = {self.M:.3g}, C = {self.C:.3g}, c = {self.c:.3g}: {ORIGINS[self.origin]}."]
+        if beta is None and self.beta is None:
+            return words[0]
+        b = self._beta(beta)
         if not np.isfinite(self.C):
             words.append("B is rank-deficient, so the flow has no finite expansion rate and (11) says nothing.")
         elif self.C == 0:
@@ -102,8 +130,9 @@ class Bound:
             )
         return " ".join(words)
 
-    def __repr__(self) -> str:
-        return f"Bound(M={self.M:.4g}, C={self.C:.4g}, c={self.c:.4g}, {self.origin})"
+    def headline(self) -> str:
+        """The constants and their origin."""
+        return f"M={self.M:.4g}, C={self.C:.4g}, c={self.c:.4g}, {self.origin}"
 
     def _beta(self, beta: float | None) -> float:
         chosen = self.beta if beta is None else beta
@@ -113,21 +142,44 @@ class Bound:
 
 
 def bound(heads: Heads, *, p: float = 2.0) -> Bound:
-    """Eq. 11 with a-priori constants: c = g·min(1, m/p)/σ_max, C = ℓ (THEORY section 7), M = 1; an order of magnitude.
+    """THEORY eq. 11 with a-priori constants: c = g·min(1, m/p)/σ_max, C = ℓ (section 7) and M = 1.
 
+    M is not known, so the result is an order of magnitude, never a guarantee.
+
+    Parameters
+    ----------
+    heads : Attention or list
+        One head without key bias, whose limit is points or a subspace.
+    p : float
+        Order of the Wasserstein distance, finite and ≥ 1.
+
+    Returns
+    -------
+    Bound
+        Call it with times; ``.best_time()``, ``.window(delta)`` and ``.describe()`` say what follows.
+
+    Raises
+    ------
+    NoLimit
+        The limit is of another kind, or lies in ker Bᵀ.
+    BadParameter
+        There are several layers, several heads or a key bias, or ``p`` is outside its range.
+
+    Examples
+    --------
     >>> from frostline import Attention
     >>> b = bound(Attention.from_matrices(np.diag([1.0, 0.8]), np.eye(2), beta=1e4))
     >>> b.origin, round(b.c, 6)
     ('order of magnitude', 0.1)
     """
     layer = as_one_layer(heads, "bound")
-    found = rates(heads, p=p)
+    guaranteed = rates(heads, p=p).guaranteed
     B, _, A, _ = layer[0].matrices
     derivative, unit = Derivative.scaled(A, B)
     return Bound(
         M=1.0,
         C=unit * derivative.largest,
-        c=found.guaranteed,
+        c=guaranteed,
         origin="order of magnitude",
         beta=layer[0].beta,
         regime=regime(heads),

@@ -13,24 +13,30 @@ from jaxtyping import Float, Int
 from numpy.polynomial import chebyshev
 from scipy import linalg
 
-from frostline import cancellation as stopping
+from frostline import cancellation
 from frostline.errors import BadParameter
 from frostline.sphere import unit_rows
 from frostline.theory.spectrum import scale_of
 
 EPSILON = float(np.finfo(np.float64).eps)
-# A product E·x is trusted while |Ex| ≥ this·‖E‖: two digits of cancellation at most, per step.
+"""The relative rounding error of float64."""
 CANCELLATION = 1e-2
+"""A product E·x is trusted while |Ex| ≥ this·‖E‖: a step loses at most two digits."""
 DEGREE = 16
-FINEST, COARSEST = -46, 40
+"""Degree of the Chebyshev interpolant of |Bᵀx| over one step."""
+FINEST = -46
+"""The smallest step is 2^−46/‖G‖: what is still not resolved there is rounding."""
+COARSEST = 40
+"""The largest step is 2^40/‖G‖."""
 STEP_LIMIT = 100_000
+"""Steps after which a path is given up."""
 ROWS = 4_000_000
 """Numbers held at once in a block of tokens × nodes × d."""
 
 
 @dataclass(frozen=True, eq=False)
 class Propagator:
-    """Powers of e^{hG} with G = A − μI, h = 2^level·unit, made when first asked for."""
+    """Powers of e^{hG} with G = A − μI, h = 2^level·unit, computed when first needed and kept."""
 
     A: Float[np.ndarray, "d d"]
     _powers: dict[int, tuple[Float[np.ndarray, "d d"], float]] = field(default_factory=dict)
@@ -73,7 +79,7 @@ class Propagator:
         return x
 
     def _apply(self, x: Float[np.ndarray, "n d"], level: int) -> Float[np.ndarray, "n d"]:
-        stopping.look()
+        cancellation.poll()
         matrix, size = self.power(level)
         z = x @ matrix.T
         lost = np.linalg.norm(z, axis=1) < CANCELLATION * size
@@ -91,6 +97,7 @@ class Propagator:
 
 
 NODES = (1 - np.cos(np.pi * np.arange(DEGREE + 1) / DEGREE)) / 2
+"""Chebyshev nodes of [0, 1]."""
 _TO_COEFFICIENTS = np.linalg.inv(chebyshev.chebvander(2 * NODES - 1, DEGREE)).T
 
 
@@ -127,7 +134,7 @@ def at_times(
 
 
 class _Walk:
-    """The state of all tokens on their way: where each is, its clock, its time, its step, the next time it owes."""
+    """The state of all tokens: position, clock, time, step, and the next requested time of each."""
 
     def __init__(
         self,
@@ -208,7 +215,7 @@ class _Walk:
         h: Float[np.ndarray, "m"],
         coefficients: Float[np.ndarray, "m degree"],
     ) -> Float[np.ndarray, "m"]:
-        """Write down every requested time that falls into this step; returns how much t the step takes."""
+        """Store the tokens at every requested time within this step; return the time t that the step takes."""
         # t(s) − t(0) for s ∈ [0, 1] of the step, as a Chebyshev series in 2s − 1.
         primitive = chebyshev.chebint(coefficients.T, lbnd=-1) * (h / 2)
         duration = np.asarray(chebyshev.chebval(1.0, primitive))

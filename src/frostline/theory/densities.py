@@ -1,31 +1,47 @@
 """Densities on the sphere and their mean maps (THEORY eq. 1), without a token.
 
 Tilting a von Mises–Fisher density e^{⟨c,y⟩} by e^{⟨p,y⟩} gives another one, with parameter p + c. So the mean map of a
-mixture of them is a finite sum: exact in every dimension and at every temperature. For a function given by the user the
-integral is taken in polar coordinates around the query, where the weight is.
+mixture of them is a finite sum: exact in every dimension and at every temperature. For a density given as a function
+the integral is taken in polar coordinates around the query, over the angles that carry weight.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from frostline.arrays import Array, as_count, as_float64, as_number, as_tensor
+from frostline.arrays import Array
 from frostline.errors import BadArray, BadParameter
-from frostline.printable import one_line
-from frostline.sample import as_weights, nodes
+from frostline.results import Result
+from frostline.sample import as_concentration, as_dimension, as_direction, as_weights, nodes
 from frostline.sphere import normalise, row_norms
+from frostline.theory.von_mises_fisher import log_normaliser, log_scaled_normaliser, resultant
 
 Values: TypeAlias = Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n"]]
 Gradients: TypeAlias = Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n d"]]
 
+RADII = 200
+"""Quadrature of a density given as a function: angles to the query."""
+TURNS = 512
+"""Quadrature of a density given as a function: directions around the query."""
+VISIBLE = 42.0
+"""Angles whose weight is below e^−42 of the largest, 1e-18, are left out of the quadrature."""
+CHECKS = 20_000
+"""Nodes at which a density given as a function is checked to be positive and to integrate to one."""
+GRADIENT_CHECKS = 16
+"""Points at which its gradient is compared with differences, along every coordinate axis."""
+DIFFERENCE = 1e-5
+"""The step of these differences."""
+GRADIENT_ERROR = 1e-4
+"""The largest difference that is accepted, in units of the slope or of the density."""
+
 
 @runtime_checkable
 class Density(Protocol):
-    """What ``laplace`` asks of a density."""
+    """The interface that ``frostline.laplace`` needs of a density; ``Mixture`` and ``Smooth`` have it."""
 
     @property
     def dimension(self) -> int: ...
@@ -35,22 +51,32 @@ class Density(Protocol):
     def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Mixture:
-    """Σ_k w_k·vMF(c_k), c_k = concentration·mean: the parameters (K, d) and the weights (K,). Zero is uniform."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Mixture(Result):
+    """A mixture of von Mises–Fisher densities, Σ_k w_k·vMF(c_k) with c_k = concentration·mean.
+
+    Attributes
+    ----------
+    parameters : ndarray
+        The c_k, (K, d); zero is the uniform density.
+    weights : ndarray
+        The w_k > 0, (K,), with sum 1.
+    """
 
     parameters: Float[np.ndarray, "K d"]
     weights: Float[np.ndarray, "K"]
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self.weights)} components, d = {self.dimension}")
+    def describe(self) -> str:
+        """The number of components and the dimension."""
+        return f"{len(self.weights)} components, d = {self.dimension}"
 
     @property
     def dimension(self) -> int:
+        """d of the sphere S^{d−1}."""
         return int(self.parameters.shape[1])
 
     def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """∇_S log f at unit vectors y: the tangent part of the mean parameter, weighted by the posterior."""
+        """∇_S log f at unit vectors y: the tangent part of the posterior mean of the parameters."""
         d = self.dimension
         logs = np.log(self.weights) - log_normaliser(np.linalg.norm(self.parameters, axis=1), d) + y @ self.parameters.T
         posterior = special.softmax(logs, axis=1)
@@ -58,12 +84,12 @@ class Mixture:
         return pull - (pull * y).sum(1, keepdims=True) * y
 
     def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each p."""
+        """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each row p."""
         d = self.dimension
         tilted = p[:, None, :] + self.parameters
         size = row_norms(tilted)
         base = log_normaliser(np.linalg.norm(self.parameters, axis=1), d)
-        # |p + c| in place of |p|: what all components have in common, however large, drops out.
+        # |p| is common to all components: it drops out of their shares, however large it is.
         common = row_norms(p)[:, None]
         logs = log_scaled_normaliser(size, d) + (size - common)
         shares = special.softmax(np.log(self.weights) + logs - base, axis=1)
@@ -73,24 +99,90 @@ class Mixture:
 
 
 def uniform(d: int) -> Mixture:
-    """The uniform density on S^{d−1}."""
-    if as_count(d, "dimension") < 2:
-        raise BadParameter(f"dimension is {d}; the sphere S^(d-1) needs d ≥ 2.")
-    return Mixture(np.zeros((1, d)), np.ones(1))
+    """The uniform density on S^{d−1}.
+
+    Parameters
+    ----------
+    d : int
+        Dimension, at least 2.
+
+    Returns
+    -------
+    Mixture
+        One component with parameter zero.
+
+    Raises
+    ------
+    BadParameter
+        ``d`` is not a whole number ≥ 2.
+
+    Examples
+    --------
+    >>> uniform(3).mean_map(np.array([[0.0, 0.0, 1.0]])).round(6)
+    array([[0.      , 0.      , 0.313035]])
+    """
+    return Mixture(np.zeros((1, as_dimension(d))), np.ones(1))
 
 
 def vmf(mean: Array, concentration: float) -> Mixture:
-    """The von Mises–Fisher density ∝ e^{concentration·⟨mean, y⟩}."""
-    if not (0 <= as_number(concentration, "concentration") < np.inf):
-        raise BadParameter(f"concentration is {concentration}; it must be finite and ≥ 0 (0 is uniform).")
-    direction = as_float64(as_tensor(normalise(mean), "mean")[0])
-    if direction.ndim != 1:
-        raise BadArray(f"mean has shape {direction.shape}; one vector (d,) is needed.")
-    return Mixture(concentration * direction[None], np.ones(1))
+    """The von Mises–Fisher density ∝ e^{concentration·⟨mean, y⟩}.
+
+    Parameters
+    ----------
+    mean : Array
+        The mean direction (d,), of any length but zero.
+    concentration : float
+        Finite and ≥ 0; 0 is the uniform density.
+
+    Returns
+    -------
+    Mixture
+        One component.
+
+    Raises
+    ------
+    BadArray
+        ``mean`` is not one non-zero vector.
+    BadParameter
+        ``concentration`` is negative or not finite.
+
+    Examples
+    --------
+    >>> vmf([0, 0, 2], 5.0).parameters
+    array([[0., 0., 5.]])
+    """
+    return Mixture(as_concentration(concentration) * as_direction(mean, "mean")[None], np.ones(1))
 
 
 def mixture(components: Sequence[Mixture], weights: Array) -> Mixture:
-    """Components with the given probabilities."""
+    """A mixture of densities with given probabilities.
+
+    Parameters
+    ----------
+    components : sequence of Mixture
+        Densities made by ``uniform``, ``vmf`` or ``mixture``, of one dimension.
+    weights : Array
+        The probability of each; they sum to 1.
+
+    Returns
+    -------
+    Mixture
+        All components that have a positive weight.
+
+    Raises
+    ------
+    BadWeights
+        ``weights`` are not as many probabilities as there are components.
+    BadParameter
+        A component is given as a function.
+    BadArray
+        The components differ in dimension.
+
+    Examples
+    --------
+    >>> mixture([uniform(3), vmf([0, 0, 1], 5.0)], [0.2, 0.8])
+    Mixture(2 components, d = 3)
+    """
     shares = as_weights(weights, len(components))
     if not all(isinstance(part, Mixture) for part in components):
         raise BadParameter("components are uniform, vmf or mixture; mix functions before from_function.")
@@ -101,30 +193,41 @@ def mixture(components: Sequence[Mixture], weights: Array) -> Mixture:
     return Mixture(parameters[masses > 0], masses[masses > 0])
 
 
-RADII, TURNS, CHECKS = 200, 512, 20_000
-"""Quadrature: radii and directions around a query; nodes for the checks of a user's density."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Smooth(Result):
+    """A positive density given as a function, with its gradient.
 
-
-@dataclass(frozen=True, eq=False)
-class Smooth:
-    """A positive density given as a function, with its gradient."""
+    Attributes
+    ----------
+    dimension : int
+        d of the sphere S^{d−1}.
+    density, gradient : callable
+        Take unit vectors (n, d) and return (n,) and (n, d).
+    """
 
     dimension: int
     density: Values
     gradient: Gradients
 
-    def __repr__(self) -> str:
-        return one_line(self, f"a density given as a function, d = {self.dimension}")
+    def describe(self) -> str:
+        """How it is given, and the dimension."""
+        return f"a density given as a function, d = {self.dimension}"
+
+    def facts(self) -> dict[str, Any]:
+        """The dimension; functions are no plain values."""
+        return {"dimension": self.dimension}
 
     def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """∇_S log f at unit vectors y."""
         slope = _values(self.gradient, y, y.shape) / _positive(self.density, y)[:, None]
         return slope - (slope * y).sum(1, keepdims=True) * y
 
     def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        return np.stack([self._one(row) for row in p])
+        """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each row p."""
+        return np.stack([self._mean_map_of(row) for row in p])
 
-    def _one(self, p: Float[np.ndarray, "d"]) -> Float[np.ndarray, "d"]:
-        """∫ in y = cos α·u + sin α·ω around u = p/|p|: Gauss–Legendre in α over where the weight is, a rule for ω."""
+    def _mean_map_of(self, p: Float[np.ndarray, "d"]) -> Float[np.ndarray, "d"]:
+        """Quadrature in y = cos α·u + sin α·ω around u = p/|p|: Gauss–Legendre in α, nodes of a sphere for ω."""
         d, kappa = self.dimension, float(np.linalg.norm(p))
         u = p / kappa
         angle, share = _radii(kappa, d)
@@ -136,15 +239,40 @@ class Smooth:
 
 
 def from_function(density: Values, gradient: Gradients, dimension: int) -> Smooth:
-    """A density f given by a function of unit vectors (n, d) → (n,), with its gradient (n, d) → (n, d).
+    """A density f given as a function, with its gradient.
 
-    f is taken with respect to the uniform probability measure (the uniform density is 1), must be positive and
-    integrate to one. The gradient may be that of any smooth extension: only its tangent part is used. All three are
-    checked. For a density that varies over lengths of order one the mean map was found accurate to 1e-10 in d ≤ 3 and
-    1e-6 in d = 4; above, the directions around a query are a quasi-random rule, with errors of 1 % of |m − y*|.
+    f is taken with respect to the uniform probability measure, so that the uniform density is 1. For a density that
+    varies over lengths of order one the mean map was measured to be accurate to 1e-10 in d ≤ 3 and 1e-6 in d = 4;
+    above, the directions around a query are a quasi-random rule, with errors of 1 % of |m − y*|.
+
+    Parameters
+    ----------
+    density : callable
+        Takes unit vectors (n, d), returns (n,): positive everywhere, with integral 1.
+    gradient : callable
+        Takes unit vectors (n, d), returns (n, d): the gradient of any smooth extension; its tangent part is used.
+    dimension : int
+        d, at least 2.
+
+    Returns
+    -------
+    Smooth
+        The density.
+
+    Raises
+    ------
+    BadParameter
+        The density vanishes somewhere or does not integrate to 1, or the gradient is not its gradient.
+    BadArray
+        A function returns another shape, or NaN or infinite values.
+
+    Examples
+    --------
+    >>> pole = np.array([0.0, 0.0, 1.0])
+    >>> from_function(lambda y: 1 + 0.5 * y @ pole, lambda y: np.tile(0.5 * pole, (len(y), 1)), 3)
+    Smooth(a density given as a function, d = 3)
     """
-    if as_count(dimension, "dimension") < 2:
-        raise BadParameter(f"dimension is {dimension}; the sphere S^(d-1) needs d ≥ 2.")
+    as_dimension(dimension)
     if not callable(density) or not callable(gradient):
         raise BadParameter("density and gradient are functions: tokens (n, d) to (n,) and to (n, d).")
     y, w = nodes(CHECKS, dimension)
@@ -156,28 +284,28 @@ def from_function(density: Values, gradient: Gradients, dimension: int) -> Smoot
             f"the density integrates to {total:.6g} over the sphere with the uniform probability measure, not to 1; "
             "divide it by that."
         )
-    _check_gradient(density, gradient, y[:: len(y) // 16][:16])
+    _check_gradient(density, gradient, y[:: len(y) // GRADIENT_CHECKS][:GRADIENT_CHECKS])
     return Smooth(dimension, density, gradient)
 
 
 def _check_gradient(density: Values, gradient: Gradients, y: Float[np.ndarray, "n d"]) -> None:
-    """Against central differences along every coordinate axis, as far as it is tangent, at each of a few points."""
+    """Compare the gradient with central differences along the tangent part of every coordinate axis, at each y."""
     y, v = np.repeat(y, y.shape[1], axis=0), np.tile(np.eye(y.shape[1]), (len(y), 1))
     v = v - (v * y).sum(1, keepdims=True) * y
-    h = 1e-5
-    ahead, behind = (_positive(density, normalise(y + s * v)) for s in (h, -h))
-    slope, given = (ahead - behind) / (2 * h), (_values(gradient, y, y.shape) * v).sum(1)
-    off = np.abs(slope - given)
+    ahead, behind = (_positive(density, normalise(y + step * v)) for step in (DIFFERENCE, -DIFFERENCE))
+    slope, along = (ahead - behind) / (2 * DIFFERENCE), (_values(gradient, y, y.shape) * v).sum(1)
+    error = np.abs(slope - along)
     size = np.maximum(np.abs(slope), _positive(density, y))
-    if not (off <= 1e-4 * size).all():
-        worst = int(np.argmax(off / size))
+    if not (error <= GRADIENT_ERROR * size).all():
+        worst = int(np.argmax(error / size))
         raise BadParameter(
             f"the gradient does not belong to the density: along one direction at {y[worst].round(3).tolist()} it says "
-            f"{given[worst]:.6g}, differences say {slope[worst]:.6g}."
+            f"{along[worst]:.6g}, differences say {slope[worst]:.6g}."
         )
 
 
 def _positive(density: Values, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n"]:
+    """The density at y, checked to be positive."""
     values = _values(density, y, (len(y),))
     if not (values > 0).all():
         worst = int(np.argmin(values))
@@ -189,18 +317,19 @@ def _positive(density: Values, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray,
 
 
 def _values(function: Callable, y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The function at y, checked to be finite numbers of this shape."""
     try:
         raw = np.asarray(function(y))
-        found = raw.astype(np.float64) if raw.dtype.kind in "fiub" else np.full(shape, np.nan)
+        values = raw.astype(np.float64) if raw.dtype.kind in "fiub" else np.full(shape, np.nan)
     except (TypeError, ValueError) as error:
         raise BadArray(f"the function did not return an array of real numbers: {error}.") from None
-    if found.shape != shape or not np.isfinite(found).all():
-        raise BadArray(f"the function returned shape {found.shape} (needed {shape}), or NaN or infinite values.")
-    return found
+    if values.shape != shape or not np.isfinite(values).all():
+        raise BadArray(f"the function returned shape {values.shape} (needed {shape}), or NaN or infinite values.")
+    return values
 
 
 def _radii(kappa: float, d: int) -> tuple[Float[np.ndarray, "r"], Float[np.ndarray, "r"]]:
-    """Angles α and weights of e^{κ(cos α − 1)} sin^{d−2}α dα, over the range where it is above 1e-18 of its peak."""
+    """Angles α and weights of e^{κ(cos α − 1)} sin^{d−2}α dα, over the range where the weight is visible."""
 
     def log_weight(angle: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):
@@ -209,8 +338,8 @@ def _radii(kappa: float, d: int) -> tuple[Float[np.ndarray, "r"], Float[np.ndarr
     # The scale of the weight: a grid in log α sees it however cold it is.
     grid = np.geomspace(1e-9, np.pi * (1 - 1e-12), 4000)
     logs = log_weight(grid)
-    high = float(grid[np.flatnonzero(logs >= logs.max() - 42)[-1]])
-    low = float(grid[np.flatnonzero(logs >= logs.max() - 42)[0]]) if d > 2 else 0.0
+    visible = grid[logs >= logs.max() - VISIBLE]
+    low, high = float(visible[0]) if d > 2 else 0.0, float(visible[-1])
     at, weights = np.polynomial.legendre.leggauss(RADII)
     angle = low + (high - low) * (at + 1) / 2
     return angle, weights * np.exp(log_weight(angle) - logs.max())
@@ -223,83 +352,3 @@ def _around(u: Float[np.ndarray, "d"]) -> tuple[Float[np.ndarray, "t d"], Float[
         return np.concatenate([frame, -frame]), np.full(2, 0.5)
     low, weights = nodes(TURNS, len(u) - 1)
     return low @ frame, weights
-
-
-def resultant(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:
-    """I_{d/2}(κ)/I_{d/2−1}(κ), the mean length of a von Mises–Fisher vector, without over- or underflow."""
-    kappa = np.asarray(kappa, dtype=np.float64)
-    small = kappa < d
-    # Gauss's continued fraction, from far out: quick where κ is small against d, which is where Bessel underflows.
-    tail, low = np.zeros_like(kappa), np.where(small, kappa, 0.0)
-    for k in range(400, -1, -1):
-        tail = low / (d + 2 * k + low * tail)
-    high = np.where(small, d, kappa)
-    return np.where(small, tail, np.exp(_log_bessel(d / 2, high) - _log_bessel(d / 2 - 1, high)))
-
-
-def log_normaliser(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:
-    """log Z(κ), Z = Γ(d/2)(2/κ)^{d/2−1}I_{d/2−1}(κ) the mean of e^{κ⟨u,y⟩} over the sphere (THEORY section 8)."""
-    return log_scaled_normaliser(kappa, d) + kappa
-
-
-def log_scaled_normaliser(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:
-    """log Z(κ) − κ: what is left of log Z when it is cold, without its largest part."""
-    kappa = np.asarray(kappa, dtype=np.float64)
-    order = d / 2 - 1
-    small = kappa < min(max(1.0, d / 2), np.sqrt(1200 * d))
-    high = np.where(small, max(1.0, d / 2), kappa)
-    large = special.gammaln(d / 2) + order * np.log(2 / high) + _log_bessel(order, high)
-    low = np.where(small, kappa, 0.0)
-    return np.where(small, _log_series(low, d) - low, large)
-
-
-def _log_bessel(order: float, kappa: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
-    """log(e^{−κ}I_ν(κ)) for κ not small: Hankel's expansion far out, Debye's for large ν, the library in between."""
-    far = kappa > max(1e6, 10 * order**2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        near = _debye(order, kappa) if order >= 50 else np.log(special.ive(order, np.where(far, 1.0, kappa)))
-    return np.where(far, _hankel(order, np.where(far, kappa, 1e6 + 10 * order**2)), near)
-
-
-def _hankel(order: float, kappa: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
-    """−½ log 2πκ + log Σ_k (−1)^k a_k/κ^k; every term is below a twentieth of the one before."""
-    term, total = np.ones_like(kappa), np.zeros_like(kappa)
-    for k in range(1, 15):
-        term = -term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * kappa)
-        total = total + term
-    return np.log1p(total) - 0.5 * np.log(2 * np.pi * kappa)
-
-
-def _debye(order: float, kappa: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
-    """The uniform expansion in 1/ν, to ν⁻⁵: good to 1e-13 from ν = 50 on, whatever κ (DLMF 10.41.3)."""
-    z = kappa / order
-    root = np.hypot(1.0, z)
-    t = 1 / root
-    corrections = sum(np.polyval(row[::-1], t) / order**k for k, row in enumerate(_DEBYE, start=1))
-    # ν√(1+z²) − κ without cancellation.
-    exponent = order**2 / (order * root + kappa) + order * np.log(z / (1 + root))
-    return exponent - 0.5 * np.log(2 * np.pi * order * root) + np.log1p(corrections)
-
-
-def _debye_polynomials(count: int) -> list[np.ndarray]:
-    """U_k(t), k = 1 … count, by their recurrence: U' from the last one, and an integral."""
-    found, last = [], np.polynomial.Polynomial([1.0])
-    t = np.polynomial.Polynomial([0.0, 1.0])
-    for _ in range(count):
-        last = 0.5 * t**2 * (1 - t**2) * last.deriv() + ((1 - 5 * t**2) * last).integ() / 8
-        found.append(last.coef)
-    return found
-
-
-_DEBYE = _debye_polynomials(8)
-
-
-def _log_series(kappa: Float[np.ndarray, "*k"], d: int) -> Float[np.ndarray, "*k"]:
-    """log Σ_k (κ²/4)^k/(k!(d/2)_k), where Bessel functions underflow; all terms are positive, so no digit is lost."""
-    term, total = np.ones_like(kappa), np.zeros_like(kappa)
-    for k in range(2000):
-        term = term * (kappa**2 / 4) / ((k + 1) * (d / 2 + k))
-        total = total + term
-        if (term <= 1e-17 * total).all():
-            break
-    return np.log1p(total)

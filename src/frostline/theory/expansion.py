@@ -22,7 +22,7 @@ PAD = 1 + 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Derivative:
-    """Bounds on ∇F for one plain head: over the whole sphere, and over balls around given tokens."""
+    """Bounds on ∇F for one plain head: over the whole sphere, and over balls around tokens."""
 
     A: Float[np.ndarray, "d d"]
     B: Float[np.ndarray, "d d"]
@@ -38,6 +38,7 @@ class Derivative:
 
     @cached_property
     def symmetric(self) -> Float[np.ndarray, "d d"]:
+        """S = sym A = (A + Aᵀ)/2."""
         return (self.A + self.A.T) / 2
 
     @cached_property
@@ -52,11 +53,12 @@ class Derivative:
 
     @cached_property
     def centre(self) -> float:
+        """(λ_max + λ_min)/2 of sym A."""
         return float(self.spectrum[-1] + self.spectrum[0]) / 2
 
     @cached_property
     def push(self) -> float:
-        """|P_xAx| ≤ ‖A − cI‖ for every c; for symmetric A this one is half the spread, the best there is."""
+        """‖A − centre·I‖ ≥ |P_xAx|; for symmetric A it is half the spread, the best bound of this form."""
         return float(np.linalg.norm(self.A - self.centre * np.eye(len(self.A)), 2))
 
     @cached_property
@@ -91,7 +93,7 @@ class Derivative:
         return np.linalg.eigvalsh(even - 2 * size[:, None, None] * x[:, :, None] * x[:, None, :])[:, -1]
 
     def around(self, x: Float[np.ndarray, "n d"]) -> "Around":
-        """What is needed to bound ∇F near each token."""
+        """Bounds of ∇F in balls around each token."""
         d = x.shape[1]
         Ax, Cx = x @ self.A.T, (x @ self.B) @ self.B.T
         along = (x * Ax).sum(1)
@@ -158,16 +160,16 @@ class Around:
         bend = np.minimum(grown, G * q)
         with np.errstate(divide="ignore", invalid="ignore"):
             first = np.where(stretch > 0, stretch / least, stretch / most)
-            found = first + np.where(bend > 0, bend / least**3, 0.0)
-        found = np.where(np.isnan(found), np.inf, found)
-        return np.minimum(found + 1e-12 * np.abs(found), self.of.largest)
+            rate = first + np.where(bend > 0, bend / least**3, 0.0)
+        rate = np.where(np.isnan(rate), np.inf, rate)
+        return np.minimum(rate + 1e-12 * np.abs(rate), self.of.largest)
 
     def steepness(self, radius: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-        """A bound of the operator norm of ∇F over the ball: how fast F changes along any way through it."""
+        """A bound of the operator norm of ∇F over the ball: a Lipschitz constant of F there."""
         least, _ = self._scales(radius)
         change = self.of.spread * np.sin(np.minimum(radius, np.pi / 2))
         off = np.minimum(np.abs(self.along - self.of.centre) + change, self.of.spread / 2)
         G, q, _, _ = self._vectors(radius)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = (self.of.push + off) / least + np.where(G * q > 0, G * q / least**3, 0.0)
-        return PAD * np.where(np.isnan(found), np.inf, found)
+            norm = (self.of.push + off) / least + np.where(G * q > 0, G * q / least**3, 0.0)
+        return PAD * np.where(np.isnan(norm), np.inf, norm)

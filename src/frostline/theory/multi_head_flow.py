@@ -10,43 +10,44 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.integrate import DOP853
 
-from frostline import cancellation as stopping
+from frostline import cancellation
 from frostline.attention import Layer
 from frostline.sphere import unit_rows
 
 STEP_LIMIT = 200_000
+"""Steps of a token between two saved times; a token that needs more counts as ended."""
 SMALLEST_STEP = 1e-13
-"""In units of 1/‖V‖: below it a head's direction that still flips is a jump, not a fast turn."""
+"""The shortest step, in units of 1/‖V‖: a direction that flips within it jumps, and the path ends."""
+FIRST_STEP = 0.01
+"""The first trial step, in units of 1/‖V‖; the error control corrects it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """F for one layer, in float64."""
+    """The velocity F of one layer in float64; call it with tokens (n, d)."""
 
     heads: tuple[tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"], Float[np.ndarray, " d"]], ...]
 
     @classmethod
     def of(cls, layer: Layer) -> "Field":
-        found = []
-        for head in layer:
-            B, V, _, bias = head.matrices
-            found.append((B, V, np.zeros(len(B)) if bias is None else bias))
-        return cls(tuple(found))
+        """The field of these heads."""
+        matrices = [head.matrices for head in layer]
+        return cls(tuple((B, V, np.zeros(len(B)) if bias is None else bias) for B, V, _, bias in matrices))
 
     @property
     def speed_scale(self) -> float:
-        """No token moves faster than Σ‖V_h‖."""
+        """Σ‖V_h‖: no token moves faster."""
         return sum(float(np.linalg.norm(V, 2)) for _, V, _ in self.heads) or 1.0
 
     def directions(self, x: Float[np.ndarray, "n d"]) -> list[Float[np.ndarray, "n d"]]:
         """y*_h for each head; NaN where a head has none (Bᵀx + g = 0 to rounding)."""
-        found = []
+        directions = []
         for B, _, bias in self.heads:
             key = x @ B + bias
             size = np.linalg.norm(key, axis=1, keepdims=True)
             floor = 8 * np.finfo(float).eps * (np.linalg.norm(B, 2) + np.linalg.norm(bias))
-            found.append(np.where(size > floor, key, np.nan) / np.where(size > floor, size, 1.0))
-        return found
+            directions.append(np.where(size > floor, key, np.nan) / np.where(size > floor, size, 1.0))
+        return directions
 
     def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         x = unit_rows(x)
@@ -57,10 +58,10 @@ class Field:
 def integrate(
     field: Field, x0: Float[np.ndarray, "n d"], times: Float[np.ndarray, "k"], *, tolerance: float
 ) -> tuple[Float[np.ndarray, "k n d"], Float[np.ndarray, "n"]]:
-    """Tokens at the ascending times ≥ 0, NaN after a token's path has ended; and the times at which paths end."""
+    """Tokens at ascending times ≥ 0, NaN after a token's path has ended; and the time at which each path ends."""
     x, t = x0.copy(), np.zeros(len(x0))
     ended = np.where(np.isfinite(field(x)).all(1), np.inf, 0.0)
-    step = np.full(len(x0), 0.01 / field.speed_scale)
+    step = np.full(len(x0), FIRST_STEP / field.speed_scale)
     frames = np.full((len(times), *x0.shape), np.nan)
     for index, end in enumerate(times):
         _reach(field, x, t, step, ended, float(end), tolerance)
@@ -82,7 +83,7 @@ def _reach(
     """Bring all tokens to time ``end``, in place."""
     smallest = SMALLEST_STEP / field.speed_scale
     for _ in range(STEP_LIMIT):
-        stopping.look()
+        cancellation.poll()
         going = np.flatnonzero((t < end) & np.isinf(ended))
         if not len(going):
             return
@@ -106,7 +107,7 @@ def _reach(
 def _dop853(
     field: Field, x: Float[np.ndarray, "n d"], h: Float[np.ndarray, "n"]
 ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
-    """One trial step: where it leads, its local error, and whether a head's direction turned by 90° or more."""
+    """One trial step: the tokens after it, its local error, and whether a head's direction turned by 90° or more."""
     column = h[:, None]
     slopes = np.empty((DOP853.n_stages + 1, *x.shape))
     slopes[0] = field(x)

@@ -1,4 +1,4 @@
-"""How fast tokens reach their zero-temperature limit, in the clock τ and in time t (THEORY section 5)."""
+"""rates: how fast tokens reach their zero-temperature limit, in the clock τ and in time t (THEORY section 5)."""
 
 from dataclasses import dataclass
 
@@ -7,26 +7,39 @@ import numpy as np
 from frostline.arrays import as_order
 from frostline.attention import Attention, Heads, as_one_layer, is_plain
 from frostline.errors import BadParameter, NoLimit
-from frostline.printable import one_line
+from frostline.results import Result
 from frostline.sphere import row_norms
 from frostline.theory.limits import Limit, limit
 
 
-@dataclass(frozen=True)
-class Rates:
+@dataclass(frozen=True, repr=False)
+class Rates(Result):
     """Exponents of the convergence to the limit: distances fall like e^{−rate·τ} or e^{−rate·t}.
 
-    p               order of the Wasserstein distance W_p
-    token_in_clock  a single token's angle, in τ: the gap g
-    in_clock        W_p in τ: g·min(1, m/p) (THEORY eq. 9); times τ^{1/p} when ``logarithm``
-    token           a single token's angle, in t: at least g/σ_max
-    guaranteed      W_p in t: at least this, g·min(1, m/p)/σ_max
-    at_most         W_p in t: no more than this, with σ_min in place of σ_max (infinite when B is rank-deficient)
-    exact           W_p in t where a closed form is known (d = 2, m = 1, symmetric A), else None
-    factor_in_time  whether a factor t^{1/p} may come on top in t, as it does in τ when ``logarithm``
-    status          "proven" for normal A, "asymptotic" otherwise: then transients may come first (THEORY eq. 8′)
+    They hold at zero temperature: in a run at finite β the distance stops falling at a level set by the temperature.
 
-    All of this is at zero temperature: a run at finite β stops falling where its temperature leaves it.
+    Attributes
+    ----------
+    p : float
+        Order of the Wasserstein distance W_p.
+    token_in_clock : float
+        A single token's angle, in τ: the gap g.
+    in_clock : float
+        W_p in τ: g·min(1, m/p) (THEORY eq. 9), times a factor τ^{1/p} when ``logarithm``.
+    logarithm : bool
+        Whether m = p, so that this factor is there.
+    token : float
+        A single token's angle, in t: at least g/σ_max.
+    guaranteed : float
+        W_p in t: at least g·min(1, m/p)/σ_max.
+    at_most : float
+        W_p in t: at most g·min(1, m/p)/σ_min; infinite when B is rank-deficient.
+    exact : float or None
+        W_p in t where a closed form is known (d = 2, m = 1, symmetric A).
+    factor_in_time : bool
+        Whether W_p in t may have a factor t^{1/p}, as it has in τ when ``logarithm``.
+    status : str
+        "proven" for normal A; "asymptotic" otherwise: transients may come first (THEORY eq. 8′).
     """
 
     p: float
@@ -41,7 +54,7 @@ class Rates:
     status: str
 
     def describe(self) -> str:
-        """In words."""
+        """How W_p and a single token's angle fall, in words."""
         if not np.isfinite(self.token_in_clock):
             return "Nothing lies below the leading eigenvalue: tokens are at their limits from the start, and W is 0."
         rate, how = (self.guaranteed, "at least like") if self.exact is None else (self.exact, "like")
@@ -53,19 +66,40 @@ class Rates:
         kind = "proven: A is normal" if self.status == "proven" else "asymptotic: transients may come first"
         return f"{words} ({kind}). At finite β it stops falling where the temperature leaves it."
 
-    def __repr__(self) -> str:
+    def headline(self) -> str:
+        """The rates as numbers."""
         exact = "" if self.exact is None else f", exact={self.exact:.4g}"
-        return one_line(
-            self,
+        return (
             f"p={self.p:g}, token_in_clock={self.token_in_clock:.4g}, in_clock={self.in_clock:.4g}, "
             f"token={self.token:.4g}, guaranteed={self.guaranteed:.4g}, at_most={self.at_most:.4g}{exact}, "
-            f"{self.status}",
+            f"{self.status}"
         )
 
 
 def rates(heads: Heads, *, p: float = 2.0) -> Rates:
-    """The rates of one plain head whose limit is points or a subspace.
+    """Exponents of the convergence of one plain head to its limit (THEORY eq. 8, 9).
 
+    Parameters
+    ----------
+    heads : Attention or list
+        One head without key bias, whose limit is points or a subspace.
+    p : float
+        Order of the Wasserstein distance, finite and ≥ 1.
+
+    Returns
+    -------
+    Rates
+        Rates of single tokens and of W_p, in the clock and in time.
+
+    Raises
+    ------
+    NoLimit
+        The limit is of another kind, or lies in ker Bᵀ.
+    BadParameter
+        There are several layers, several heads or a key bias, or ``p`` is outside its range.
+
+    Examples
+    --------
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=100.0)
     >>> r = rates(head, p=2)
     >>> r.in_clock, r.guaranteed, r.exact
@@ -75,54 +109,50 @@ def rates(heads: Heads, *, p: float = 2.0) -> Rates:
     layer = as_one_layer(heads, "rates")
     if not is_plain(layer):
         raise BadParameter("several heads or a key bias have no spectrum that gives rates; measure them from a run.")
-    found = limit(heads)
-    if found.kind not in ("points", "subspace") or found.gap is None or found.dimension is None:
-        raise NoLimit(f"exponential rates need a limit of kind points or subspace; this one is {found.kind}.")
-    if found.in_kernel:
+    end = limit(heads)
+    if end.kind not in ("points", "subspace") or end.gap is None or end.dimension is None:
+        raise NoLimit(f"exponential rates need a limit of kind points or subspace; this one is {end.kind}.")
+    if end.in_kernel:
         raise NoLimit(
             "the dominant eigenspace lies in ker Bᵀ: paths end at finite times t, so there are no rates in t."
         )
     head = layer[0]
     sigma = [float(value) for value in head.singular_values]
-    factor = min(1.0, found.dimension / p)
-    in_clock = found.gap * factor
-    ends = _ends(head, found, p)
+    factor = min(1.0, end.dimension / p)
+    in_clock = end.gap * factor
+    arrival_departure = _arrival_and_departure(head, end, p)
     return Rates(
         p=p,
-        token_in_clock=found.gap,
+        token_in_clock=end.gap,
         in_clock=in_clock,
-        logarithm=found.dimension == p,
-        token=found.gap / sigma[0] if sigma[0] > 0 else np.inf,
+        logarithm=end.dimension == p,
+        token=end.gap / sigma[0] if sigma[0] > 0 else np.inf,
         guaranteed=in_clock / sigma[0] if sigma[0] > 0 else np.inf,
         at_most=in_clock / sigma[-1] if sigma[-1] > 0 else np.inf,
-        exact=None if ends is None else min(ends),
+        exact=None if arrival_departure is None else min(arrival_departure),
         # Late arrivals and late departures tie in d = 2; in general a factor cannot be excluded where τ has one.
-        factor_in_time=found.dimension == p if ends is None else bool(np.isclose(*ends)),
+        factor_in_time=end.dimension == p if arrival_departure is None else bool(np.isclose(*arrival_departure)),
         status="proven" if is_normal(head.matrices.A) else "asymptotic",
     )
 
 
 def is_normal(A: np.ndarray) -> bool:
-    """AAᵀ = AᵀA up to rounding."""
+    """Whether AAᵀ = AᵀA up to rounding."""
     # Scaled first: squares of large entries would overflow.
     A = A / (np.abs(A).max() or 1.0)
     return bool(np.linalg.norm(A @ A.T - A.T @ A, 2) <= 1e-12 * np.linalg.norm(A, 2) ** 2)
 
 
-def _ends(head: Attention, found: Limit, p: float) -> tuple[float, float] | None:
-    """d = 2, m = 1, symmetric A: the rates of arrival at e₁ and of departure from e₂, g/|Bᵀe₁| and g/(p|Bᵀe₂|)."""
+def _arrival_and_departure(head: Attention, end: Limit, p: float) -> tuple[float, float] | None:
+    """For d = 2, m = 1 and symmetric A, the rates of arrival at e₁ and departure from e₂: g/|Bᵀe₁| and g/(p|Bᵀe₂|)."""
     A, B = head.matrices.A, head.matrices.B
-    if (
-        head.dimension != 2
-        or found.dimension != 1
-        or found.gap is None
-        or not np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max()
-    ):
+    symmetric = np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max()
+    if head.dimension != 2 or end.dimension != 1 or end.gap is None or not symmetric:
         return None
-    e1 = np.asarray(found.basis, dtype=np.float64)[0]
+    e1 = np.asarray(end.basis, dtype=np.float64)[0]
     e2 = np.array([-e1[1], e1[0]])
     arriving, leaving = (float(row_norms(e @ B)) for e in (e1, e2))
     return (
-        found.gap / arriving if arriving > 0 else np.inf,
-        found.gap / (p * leaving) if leaving > 0 else np.inf,
+        end.gap / arriving if arriving > 0 else np.inf,
+        end.gap / (p * leaving) if leaving > 0 else np.inf,
     )

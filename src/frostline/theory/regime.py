@@ -1,40 +1,70 @@
-"""regime: is this run inside the theory? Each assumption of the theorem, with its numbers and a verdict."""
+"""regime: the assumptions of the theorem, each judged for a run, with its numbers."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import optimize
 from scipy.spatial import cKDTree
 
 from frostline.arrays import Array, as_float64, as_positive
-from frostline.attention import Attention, Heads, Layer, as_layers, is_plain
-from frostline.errors import BadArray, BadParameter
-from frostline.printable import one_line
+from frostline.attention import Attention, Heads, Layer, as_layers, as_tokens_of, is_plain
+from frostline.errors import BadParameter
+from frostline.results import Result
 from frostline.sample import as_weights, uniform
-from frostline.sphere import as_tokens, row_norms, unit_rows
-from frostline.theory.densities import log_scaled_normaliser
+from frostline.sphere import row_norms, unit_rows
 from frostline.theory.flow import ZeroTemperaturePath, zero_temperature
-from frostline.theory.limits import Limit, limit
+from frostline.theory.limits import TRUSTED, Limit, limit
 from frostline.theory.terminal import terminal
+from frostline.theory.von_mises_fisher import log_scaled_normaliser
 
 PROBES = 512
 """Directions, spread evenly over the sphere, at which the support is probed."""
 MOST_PATHS = 2000
-"""Tokens whose paths are followed; of more, every k-th."""
+"""The largest number of tokens whose paths are followed; of more, every k-th."""
+PATH_TIMES = 9
+"""Times, the first and the last among them, at which these paths are looked at."""
+PATH_TOLERANCE = 1e-6
+"""Relative tolerance of these paths: their numbers are held against thresholds far coarser than this."""
+EXCEPTIONS = 0.1
+"""The share of tokens, or of directions, that may be exceptions to an assumption about all of them."""
 COLD = 0.1
 """Low temperature: the first correction (d−1)/2κ of THEORY eq. 10 is at most this for nine tokens in ten."""
 NEAR = 0.3
-"""Full support: nine directions in ten have a token within this angle."""
+"""Full support: nine directions in ten have a token within this angle, in radians."""
+FAR = 1.0
+"""No full support: one direction in ten has no token within this angle, in radians."""
 SYMMETRIC = 1e-6
+"""A is symmetric when ‖A − Aᵀ‖/2‖A‖ is at most this."""
 SMALL_KEY = 1e-3
 """|Bᵀx| below this fraction of σ_max counts as too close to ker Bᵀ."""
+DEFICIENT = 1e-12
+"""B is rank-deficient when σ_min is at most this fraction of σ_max."""
+RESTS = 1e-6
+"""V is a multiple of the identity on a space when it differs from that by at most this, in units of ‖V‖."""
+MASSLESS = 1e-3
+"""Tokens with less than this share of the mean weight are left out."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """One assumption: its ``name``, the ``verdict`` yes | no | unknown, the number and what it is held against."""
+@dataclass(frozen=True, repr=False)
+class Check(Result):
+    """One assumption of the theorem, judged.
+
+    Attributes
+    ----------
+    name : str
+        The assumption, for example "low temperature".
+    verdict : str
+        yes | no | unknown.
+    value : float or None
+        The number measured.
+    threshold : float or None
+        The number it is compared with.
+    sentence : str
+        The verdict in words, with these numbers.
+    """
 
     name: str
     verdict: str
@@ -42,64 +72,86 @@ class Check:
     threshold: float | None
     sentence: str
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {self.verdict}; {self.sentence}")
+    def describe(self) -> str:
+        """Name, verdict and sentence."""
+        return f"{self.name}: {self.verdict}; {self.sentence}"
 
 
-@dataclass(frozen=True)
-class Regime:
-    """Every assumption; ``verdict`` is "no" when one fails, "unknown" when one is not known, else "yes"."""
+@dataclass(frozen=True, repr=False)
+class Regime(Result):
+    """The assumptions of the theorem, judged; ``regime["symmetry"]`` is one of them.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+        One for every assumption.
+    """
 
     checks: tuple[Check, ...]
 
     @property
     def verdict(self) -> str:
-        found = {check.verdict for check in self.checks}
-        return "no" if "no" in found else "unknown" if "unknown" in found else "yes"
+        """One of "no" (an assumption fails), "unknown" (one is not known) and "yes"."""
+        verdicts = {check.verdict for check in self.checks}
+        return "no" if "no" in verdicts else "unknown" if "unknown" in verdicts else "yes"
 
     def __getitem__(self, name: str) -> Check:
         return next(check for check in self.checks if check.name == name)
 
     def describe(self) -> str:
-        """The verdict and what speaks against it, in words."""
+        """The verdict, and the assumptions that fail or are not known, in words."""
         against = [check.sentence for check in self.checks if check.verdict == self.verdict]
         if self.verdict == "yes":
             return "Inside the theory: every assumption holds."
         begin = "Outside the theory" if self.verdict == "no" else "Not known to be inside the theory"
         return f"{begin}: {' '.join(against)}"
 
-    def facts(self) -> dict[str, object]:
-        """For JSON."""
-        rows = {
-            check.name: {
-                "verdict": check.verdict,
-                "value": check.value,
-                "threshold": check.threshold,
-                "sentence": check.sentence,
-            }
-            for check in self.checks
-        }
-        return {"verdict": self.verdict, "checks": rows}
+    def facts(self) -> dict[str, Any]:
+        """Plain values for JSON: the verdict, and the checks by name."""
+        checks = [check.facts() for check in self.checks]
+        return {"verdict": self.verdict, "checks": {facts.pop("name"): facts for facts in checks}}
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.verdict}; {', '.join(f'{one.name}: {one.verdict}' for one in self.checks)}")
+    def headline(self) -> str:
+        """The verdict, and that of every assumption."""
+        return f"{self.verdict}; {', '.join(f'{check.name}: {check.verdict}' for check in self.checks)}"
 
 
 def regime(
     heads: Heads, x0: Array | None = None, *, weights: Array | None = None, until: float | None = None
 ) -> Regime:
-    """The assumptions of the theorem, judged for these heads, tokens and this final time.
+    """Whether the assumptions of the theorem hold for these heads, tokens and final time (THEORY section 7).
 
-    Without tokens or a final time, what depends on them is "unknown".
+    Parameters
+    ----------
+    heads : Attention or list
+        One head, a list of layers, or nested lists of heads.
+    x0 : Array, optional
+        The initial tokens (n, d). Without them, assumptions about tokens are "unknown".
+    weights : Array, optional
+        Their weights (n,) with sum 1; equal by default.
+    until : float, optional
+        The final time. Without it, assumptions about the run's length are "unknown".
 
+    Returns
+    -------
+    Regime
+        ``.verdict``, ``.checks``, ``.describe()``; ``regime[name]`` is one check.
+
+    Raises
+    ------
+    BadArray, OffSphere
+        ``x0`` does not fit the heads, or is not on the sphere.
+    BadParameter
+        ``x0`` is a batch of runs, or ``until`` is not positive.
+
+    Examples
+    --------
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=100.0)
     >>> regime(head)["symmetry"].verdict, regime(head).verdict
     ('yes', 'unknown')
     """
     layers = as_layers(heads)
-    tokens = None if x0 is None else as_float64(as_tokens(x0, "x0")[0])
-    if tokens is not None and tokens.shape[-1] != layers[0][0].dimension:
-        raise BadArray(f"x0 has dimension {tokens.shape[-1]}, the heads {layers[0][0].dimension}; they must agree.")
+    tokens = None if x0 is None else as_float64(as_tokens_of(layers[0], x0)[0])
     if until is not None:
         as_positive(until, "until")
     if tokens is not None and tokens.ndim != 2:
@@ -142,7 +194,7 @@ def _checks(
             yield Check(name, "unknown", None, None, f"{name.capitalize()} depends on the tokens, and none are given.")
     else:
         # Tokens without mass are not there: neither for the support nor for the quantiles.
-        there = x if weights is None else x[weights > 1e-3 / len(x)]
+        there = x if weights is None else x[weights > MASSLESS / len(x)]
         yield _low_temperature(heads, there)
         yield _full_support(there)
         yield _not_frozen(heads, there, len(x) if weights is None else 1 / float((weights**2).sum()))
@@ -152,17 +204,17 @@ def _checks(
             words = f"{name.capitalize()}: not judged for several layers, several heads or a key bias."
             yield Check(name, "unknown", None, None, words)
         return
-    found = limit([list(layers[0])])
-    yield _limit(found, x)
+    end = limit([list(layers[0])])
+    yield _limit(end, x)
     path = None
     if x is not None and until is not None:
-        some = x[:: max(1, -(-len(x) // MOST_PATHS))]
-        # A path that gives up after too many steps leaves what depends on it unknown.
+        some, times = x[:: max(1, -(-len(x) // MOST_PATHS))], np.linspace(0, until, PATH_TIMES)
+        # Assumptions about a path that gives up after too many steps are unknown.
         with suppress(BadParameter):
-            path = zero_temperature(layers[0][0], some, times=np.linspace(0, until, 9), tolerance=1e-6)
-    yield _resolved(found, path)
+            path = zero_temperature(layers[0][0], some, times=times, tolerance=PATH_TOLERANCE)
+    yield _resolved(end, path)
     yield _kernel(layers[0][0], path)
-    yield _terminal(layers[0][0], found, x, weights, until)
+    yield _terminal(layers[0][0], end, x, weights, until)
 
 
 def _one_head(layers: tuple[Layer, ...]) -> Check:
@@ -192,17 +244,13 @@ def asymmetry(head: Attention) -> float:
 
 def kappas(heads: list[Attention], queries: np.ndarray) -> np.ndarray:
     """κ = β|Bᵀx + g| of every query, (heads, q)."""
-    return np.stack([head.beta * row_norms(_direction(head, queries)) for head in heads])
-
-
-def _direction(head: Attention, queries: np.ndarray) -> np.ndarray:
-    B, _, _, bias = head.matrices
-    return queries @ B + (0.0 if bias is None else bias)
+    biased = [(head.beta, head.matrices.B, head.matrices.key_bias) for head in heads]
+    return np.stack([beta * row_norms(queries @ B + (0.0 if g is None else g)) for beta, B, g in biased])
 
 
 def _low_temperature(heads: list[Attention], queries: np.ndarray) -> Check:
     d = queries.shape[1]
-    low = float(np.quantile(kappas(heads, queries), 0.1))
+    low = float(np.quantile(kappas(heads, queries), EXCEPTIONS))
     needed = (d - 1) / (2 * COLD)
     verdict = "yes" if low >= needed else "no" if low < (d - 1) / 2 else "unknown"
     words = {"yes": "cold", "no": "too warm", "unknown": "neither clearly cold nor warm"}[verdict]
@@ -217,12 +265,12 @@ def _low_temperature(heads: list[Attention], queries: np.ndarray) -> Check:
 
 
 def _full_support(x: np.ndarray) -> Check:
-    """Is there a token near every direction? Probed at directions that have nothing to do with the tokens."""
+    """Whether there is a token near every direction, probed at directions that do not depend on the tokens."""
     probes = uniform(PROBES, x.shape[1], seed=0)
     # From the chord: near zero the arc cosine of a dot product has no digits left.
     nearest = cKDTree(x).query(probes)[0]
-    far = float(2 * np.arcsin(min(1.0, float(np.quantile(nearest, 0.9)) / 2)))
-    verdict = "yes" if far <= NEAR else "no" if far > 1.0 else "unknown"
+    far = float(2 * np.arcsin(min(1.0, float(np.quantile(nearest, 1 - EXCEPTIONS)) / 2)))
+    verdict = "yes" if far <= NEAR else "no" if far > FAR else "unknown"
     words = {
         "yes": "The tokens cover the sphere",
         "no": "The tokens leave most of the sphere empty",
@@ -256,32 +304,31 @@ def _not_frozen(heads: list[Attention], queries: np.ndarray, n: float) -> Check:
     )
 
 
-def _limit(found: Limit, x: np.ndarray | None) -> Check:
-    if found.kind not in ("points", "subspace"):
-        return Check("limit", "no", None, None, f"The limit is of kind {found.kind}, which the theorem excludes.")
-    if found.resolution is not None and not found.resolution > 10:
-        return Check("limit", "no", found.resolution, 10.0, "The limit is not resolved: rounding could have made it.")
+def _limit(end: Limit, x: np.ndarray | None) -> Check:
+    if end.kind not in ("points", "subspace"):
+        return Check("limit", "no", None, None, f"The limit is of kind {end.kind}, which the theorem excludes.")
+    if end.resolution is not None and not end.resolution > TRUSTED:
+        return Check("limit", "no", end.resolution, TRUSTED, "The limit is not resolved: rounding could have made it.")
     if x is None:
         return Check("limit", "unknown", None, None, "Whether every token has a limit depends on the tokens.")
-    lost = len(found.undefined(x))
+    lost = len(end.undefined(x))
     words = f"{lost} of {len(x)} tokens have no limit" if lost else "Every token has a limit"
-    return Check("limit", "no" if lost else "yes", float(lost), 0.0, f"{words} (kind: {found.kind}).")
+    return Check("limit", "no" if lost else "yes", float(lost), 0.0, f"{words} (kind: {end.kind}).")
 
 
-def _resolved(found: Limit, path: ZeroTemperaturePath | None) -> Check:
+def _resolved(end: Limit, path: ZeroTemperaturePath | None) -> Check:
     name = "resolved gap"
-    if found.gap is None or found.kind not in ("points", "subspace"):
-        return Check(name, "unknown", None, None, f"There is no gap to resolve: the kind is {found.kind}.")
-    if not np.isfinite(found.gap):
-        return Check(
-            name, "yes", found.gap, None, "Nothing lies below the leading eigenvalue: there is no gap to wait for."
-        )
+    if end.gap is None or end.kind not in ("points", "subspace"):
+        return Check(name, "unknown", None, None, f"There is no gap to resolve: the kind is {end.kind}.")
+    if not np.isfinite(end.gap):
+        words = "Nothing lies below the leading eigenvalue: there is no gap to wait for."
+        return Check(name, "yes", end.gap, None, words)
     if path is None:
-        return Check(name, "unknown", found.gap, None, "A resolved gap depends on the final time and the tokens.")
+        return Check(name, "unknown", end.gap, None, "A resolved gap depends on the final time and the tokens.")
     clocks = as_float64(path.clocks)
-    turns = found.gap * float(np.nanmax(clocks)) if np.isfinite(clocks).any() else 0.0
+    turns = end.gap * float(np.nanmax(clocks)) if np.isfinite(clocks).any() else 0.0
     good = turns >= 1
-    words = f"The run is {'long enough' if good else 'too short'} for the gap {found.gap:.3g} to show"
+    words = f"The run is {'long enough' if good else 'too short'} for the gap {end.gap:.3g} to show"
     return Check(
         name, "yes" if good else "no", turns, 1.0, f"{words}: gap × longest clock = {turns:.3g} (1 is needed)."
     )
@@ -289,7 +336,7 @@ def _resolved(found: Limit, path: ZeroTemperaturePath | None) -> Check:
 
 def _kernel(head: Attention, path: ZeroTemperaturePath | None) -> Check:
     name, sigma = "away from the kernel", head.singular_values
-    deficient = not sigma[-1] > 1e-12 * sigma[0]
+    deficient = not sigma[-1] > DEFICIENT * sigma[0]
     if path is None:
         return Check(name, "unknown", None, None, "How near paths come to ker Bᵀ depends on the tokens and the time.")
     tokens, ended = as_float64(path.tokens), int(np.isfinite(as_float64(path.ended)).sum())
@@ -306,13 +353,13 @@ def _kernel(head: Attention, path: ZeroTemperaturePath | None) -> Check:
 
 
 def _terminal(
-    head: Attention, found: Limit, x: np.ndarray | None, weights: np.ndarray | None, until: float | None
+    head: Attention, end: Limit, x: np.ndarray | None, weights: np.ndarray | None, until: float | None
 ) -> Check:
     """The theorem is silent once the clusters have left for V's own eigenvectors (THEORY section 9)."""
     name = "before the terminal phase"
-    if found.kind == "subspace" and _rests(head, found):
+    if end.kind == "subspace" and _rests(head, end):
         return Check(name, "yes", None, None, "The dominant eigenspace rests under V: no terminal phase is expected.")
-    if found.kind != "points":
+    if end.kind != "points":
         return Check(name, "unknown", None, None, "The terminal phase is predicted for a limit of two points only.")
     try:
         fate = terminal(head, x, weights=weights)
@@ -337,15 +384,15 @@ def _terminal(
     )
 
 
-def _rests(head: Attention, found: Limit) -> bool:
-    """Whether V is λ times the identity on E, grows nothing faster beside it, and E attends to itself."""
+def _rests(head: Attention, end: Limit) -> bool:
+    """Whether V is λ times the identity on E with no larger eigenvalue elsewhere, and E attends to itself."""
     B, V, _, _ = head.matrices
-    E = as_float64(found.basis)
+    E = as_float64(end.basis)
     level, size = float(np.trace(E @ V @ E.T)) / len(E), float(np.linalg.norm(V, 2))
     logits = E @ B @ E.T
     return bool(
-        np.linalg.norm(V @ E.T - level * E.T, 2) <= 1e-6 * size
-        and np.linalg.eigvals(V).real.max() - level <= 1e-6 * size
+        np.linalg.norm(V @ E.T - level * E.T, 2) <= RESTS * size
+        and np.linalg.eigvals(V).real.max() - level <= RESTS * size
         and level > 0
         and np.linalg.eigvalsh((logits + logits.T) / 2)[0] > 0
     )

@@ -1,6 +1,6 @@
-"""What kind the group at μ is, and how much larger than rounding a change of A has to be to make that wrong.
+"""The kind of the group of eigenvalues at μ, and the smallest change of A that would make it another kind.
 
-Everything is asked of the sorted Schur form: the group's block first, then the rest.
+Everything is computed from the sorted Schur form: the group's block first, then the rest.
 """
 
 from math import comb
@@ -10,17 +10,19 @@ import numpy as np
 from jaxtyping import Complex, Float
 from scipy import linalg
 
-# Heights (imaginary parts) at which the line between the group and the rest is looked at: those of the eigenvalues
-# that small changes move most of the way to it.
 HEIGHTS = 4
-# Coefficients of the characteristic polynomial of a group that are looked at; more say nothing new.
+"""Imaginary parts at which the line between the group and the rest is examined.
+
+They are those of the eigenvalues that small changes move most of the way to the line.
+"""
 COEFFICIENTS = 8
-# A nilpotent part is rounding up to this many times what rounding is taken to be.
+"""Coefficients of a group's characteristic polynomial that are compared; more add no information."""
 WITHIN = 10
+"""A nilpotent part is rounding up to this many times the size assumed for rounding."""
 
 
 def kind_of(group: Complex[np.ndarray, "m"], powers: int, tolerance: float) -> str:
-    """The kind, from the eigenvalues of the group and how many powers of its nilpotent part there are."""
+    """The kind, from the eigenvalues of the group and the number of powers of its nilpotent part."""
     turning = np.abs(group.imag) > tolerance
     if not turning.any():
         return "defective" if powers > 1 else "points" if len(group) == 1 else "subspace"
@@ -30,7 +32,7 @@ def kind_of(group: Complex[np.ndarray, "m"], powers: int, tolerance: float) -> s
 def nilpotent_powers(
     block: Float[np.ndarray, "m m"], group: Complex[np.ndarray, "m"], rounding: float
 ) -> tuple[list[Float[np.ndarray, "m m"]], float]:
-    """I, N, N², … (the nilpotent part of A at μ, in the basis of E) while above rounding; and how large rounding is."""
+    """I, N, N², … of the nilpotent part N at μ while above rounding, and the size of rounding in the last one."""
     nilpotent = block - np.trace(block) / len(block) * np.eye(len(block))
     size = float(np.linalg.norm(nilpotent, 2))
     spread = float(np.abs(group - group.mean()).max())
@@ -54,8 +56,8 @@ def crossing(
 ) -> float:
     """The smallest change of A (in norm) that moves an eigenvalue onto the line Re z = ``line``.
 
-    That is min over ω of σ_min(A − line − iω): exact, for Jordan blocks too, where condition numbers are infinite. They
-    say at which ω to look.
+    It is the minimum over ω of σ_min(A − line − iω), exact for Jordan blocks too, whose condition numbers are infinite.
+    The condition numbers only choose the ω that are tried.
     """
     reach = conditions / np.maximum(np.abs(line - values.real), np.finfo(float).tiny)
     heights = np.unique(np.abs(values.imag[np.argsort(-reach)]), return_index=True)
@@ -77,11 +79,11 @@ def tie(
     *,
     semisimple: bool,
 ) -> float:
-    """Infinite when rounding explains why the group's eigenvalues are not exactly equal (equal in real part).
+    """Infinite when rounding explains why the group's eigenvalues differ (in real part), else the share it explains.
 
-    Else below one: the share of what is seen that rounding explains. Eigenvalues of a Jordan block are far apart, but
-    the coefficients of its characteristic polynomial are as small as those of a block that rounding has touched: those
-    of N + E with |E| ≤ e differ from N's by C(m, j)(Π(σ_i + e) − Πσ_i) at most, σ the singular values of N.
+    Rounding moves the eigenvalues of a Jordan block far apart, the coefficients of its characteristic polynomial only
+    a little: those of N + E with |E| ≤ e differ from N's by at most C(m, j)(Π(σ_i + e) − Πσ_i), σ the singular values
+    of N. So coefficients are compared, not eigenvalues.
     """
     worst = np.inf
     mu = float(np.trace(block)) / len(block)
@@ -103,9 +105,9 @@ def tie(
 def _clusters(
     block: Float[np.ndarray, "m m"], group: Complex[np.ndarray, "m"], rounding: float, tolerance: float
 ) -> list[tuple[float, Complex[np.ndarray, "q q"], float]]:
-    """The parts of the block with about the same imaginary part: that, the part, and what may be rounding in it."""
+    """The parts of the block with about the same imaginary part: its mean, the part, and the rounding in it."""
     heights = np.sort(group.imag)
-    found = []
+    clusters = []
     for part in np.split(heights, np.flatnonzero(np.diff(heights) > 2 * tolerance) + 1):
         if part.max() < -tolerance:
             continue  # the mirror image of another
@@ -116,17 +118,17 @@ def _clusters(
         if q < len(T):
             X = linalg.solve_sylvester(T[:q, :q], -T[q:, q:], -T[:q, q:])
             room *= float(np.hypot(1.0, np.linalg.norm(X, 2)))
-        found.append((float(part.mean()), T[:q, :q], room))
-    return found
+        clusters.append((float(part.mean()), T[:q, :q], room))
+    return clusters
 
 
 def _between(low: float, high: float) -> Any:
-    """Of complex numbers, those with such an imaginary part; scipy's types know only sorting of real forms."""
+    """Whether an imaginary part lies in this range; untyped, because scipy's types know only sorting of real forms."""
     return lambda z: low <= z.imag <= high
 
 
 def sensitivity(schur: Float[np.ndarray, "n n"], m: int) -> float:
-    """Radians by which the plane of a rotation turns, per unit change of A."""
+    """The largest angle, in radians, by which the plane of a rotation turns per unit change of A."""
     block, rest = schur[:m, :m], schur[m:, m:]
     if not rest.size:
         return 0.0

@@ -1,4 +1,4 @@
-"""Which eigenvalues of A are "at μ", the largest real part (THEORY section 4). One rule, for whoever asks.
+"""The dominant eigenspace: which eigenvalues of A have the largest real part μ (THEORY section 4), by one rule.
 
 The question is numerical: a relative error η in A moves an eigenvalue with condition number s by about η·s·‖A‖, so
 eigenvalues closer than that cannot be told apart. That one rule groups the split eigenvalues of a Jordan block (large
@@ -15,14 +15,15 @@ from scipy import linalg
 
 from frostline.theory.resolution import crossing, kind_of, nilpotent_powers, sensitivity, tie, turning
 
-# The relative error assumed in A, in units of machine epsilon: room for how A was formed (a product, a similarity).
 BACKWARD_ERROR = 100.0
-# Larger blocks spread their eigenvalue so far (η^{1/5} = 2e-3) that everything badly conditioned would look like one.
+"""The relative error assumed in A, in units of machine epsilon: A may have been formed by a product or a similarity."""
 LARGEST_BLOCK = 4
-# Smaller than any number that matters; a divisor that is not zero.
+"""The largest Jordan block looked for: a larger one spreads its eigenvalue so far (η^{1/5} = 2e-3) that every badly
+conditioned group would look like one."""
 TINY = float(np.finfo(float).tiny)
-# Kinds that say that eigenvalues are equal, which can never be more than "as nearly as rounding lets one see".
+"""A divisor that is not zero, smaller than any number that matters."""
 TIED = ("subspace", "defective", "mixed")
+"""Kinds that call eigenvalues equal: they are equal as far as rounding can tell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class Dominant:
     ends: Float[np.ndarray, "d r"]
     """Orthonormal columns spanning the limits: ``basis``, but for a Jordan block the image of its highest power."""
     block: Float[np.ndarray, "m m"]
-    """A restricted to the range, in that basis."""
+    """A restricted to the range, in this basis."""
     powers: Float[np.ndarray, "p m m"]
     """I, N, N², … of the nilpotent part N of ``block``, as far as they are above rounding."""
     dual: Float[np.ndarray, "m d"]
@@ -71,15 +72,15 @@ class Dominant:
 def dominant(A: Float[np.ndarray, "d d"], *, epsilon: float, tolerance: float | None = None) -> Dominant:
     """The dominant group of A. ``tolerance`` (relative to ‖A‖) replaces the automatic rule."""
     scale = scale_of(A)
-    found = _dominant(A / scale, epsilon, tolerance)
-    if tolerance is None and found.kind in TIED:
-        # Rounding is told from the norm of A. In units in which A is balanced it may be far smaller, and then a tie
-        # that it explains here is none there.
+    group = _dominant(A / scale, epsilon, tolerance)
+    if tolerance is None and group.kind in TIED:
+        # The size of rounding is taken from the norm of A. In units in which A is balanced it may be far smaller, and
+        # then a tie that it explains here is none there.
         balanced = linalg.matrix_balance(A / scale, permute=False)[0]
         other = _dominant(balanced, epsilon, None)
-        if (other.kind, len(other.eigenvalues)) != (found.kind, len(found.eigenvalues)):
-            found = replace(found, resolution=min(found.resolution, 1.0))
-    return _rescaled(found, scale)
+        if (other.kind, len(other.eigenvalues)) != (group.kind, len(group.eigenvalues)):
+            group = replace(group, resolution=min(group.resolution, 1.0))
+    return _rescaled(group, scale)
 
 
 def dominant_of_product(
@@ -87,7 +88,7 @@ def dominant_of_product(
 ) -> Dominant:
     """The dominant group of left @ right, from k×k matrices; d×d ones only where k ≥ d.
 
-    Without ``resolve`` the resolution, which takes half of the time, may be larger than it is.
+    Without ``resolve`` the resolution, which takes half of the time, may come out too large.
     """
     if left.shape[1] >= len(left):
         return dominant(left @ right, epsilon=epsilon)
@@ -100,16 +101,16 @@ def leading(A: Float[np.ndarray, "d d"], count: int, *, epsilon: float) -> Float
 
     Whole spaces are invariant under A; where the last one is too large it is cut.
     """
-    found, rest, frame = np.zeros((len(A), 0)), A, np.eye(len(A))
-    while found.shape[1] < count and len(rest):
+    columns, rest, frame = np.zeros((len(A), 0)), A, np.eye(len(A))
+    while columns.shape[1] < count and len(rest):
         values, conditions = _conditions(rest)
         size = float(np.linalg.norm(rest, 2)) or 1.0
         inside, _ = _at_mu(values, conditions, size, epsilon, None, LARGEST_BLOCK)
         schur, basis, m = _sorted(rest, values, inside)
         basis = frame @ basis
-        found = np.concatenate([found, basis[:, :m]], 1)
+        columns = np.concatenate([columns, basis[:, :m]], 1)
         rest, frame = schur[m:, m:], basis[:, m:]
-    return found[:, :count]
+    return columns[:, :count]
 
 
 def scale_of(matrix: Float[np.ndarray, "n m"]) -> float:
@@ -118,15 +119,15 @@ def scale_of(matrix: Float[np.ndarray, "n m"]) -> float:
     return float(2.0 ** np.floor(np.log2(largest))) if largest > 0 else 1.0
 
 
-def _rescaled(found: Dominant, scale: float) -> Dominant:
+def _rescaled(group: Dominant, scale: float) -> Dominant:
     return replace(
-        found,
-        mu=found.mu * scale,
-        eigenvalues=found.eigenvalues * scale,
-        block=found.block * scale,
-        next_real=found.next_real * scale,
-        tolerance=found.tolerance * scale,
-        rounding=found.rounding * scale,
+        group,
+        mu=group.mu * scale,
+        eigenvalues=group.eigenvalues * scale,
+        block=group.block * scale,
+        next_real=group.next_real * scale,
+        tolerance=group.tolerance * scale,
+        rounding=group.rounding * scale,
     )
 
 
@@ -173,9 +174,9 @@ def _of_product(
 def _best(judged: Callable[[int], Dominant]) -> Dominant:
     """The answer with the largest Jordan blocks looked for, for which rounding explains the ties."""
     for largest in range(LARGEST_BLOCK, 1, -1):
-        found = judged(largest)
-        if found.explained:
-            return found
+        group = judged(largest)
+        if group.explained:
+            return group
     return judged(1)
 
 
@@ -234,7 +235,7 @@ def _judged(
         resolution = crossing(schur, (mu + next_real) / 2, values, conditions) / eta
     if kind == "rotation":
         resolution = min(resolution, turning(block) / rounding)
-    # Who gives a tolerance says that these are equal.
+    # A tolerance given by the caller declares these eigenvalues equal.
     share = tie(block, group, rounding, used, semisimple=kind == "subspace") if tolerance is None else np.inf
     resolution = min(resolution, share)
     return Dominant(
@@ -286,7 +287,7 @@ def _at_mu(
     tolerance: float | None,
     largest: int,
 ) -> tuple[Bool[np.ndarray, "n"], float]:
-    """Which eigenvalues count as having the largest real part, and how far apart (absolute) they were let be."""
+    """Which eigenvalues count as having the largest real part, and the largest (absolute) distance allowed for them."""
     distance = values.real.max() - values.real
     if tolerance is None:
         radius = _radii(distance / size, conditions, epsilon, largest) * size

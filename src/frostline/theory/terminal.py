@@ -1,38 +1,56 @@
-"""What becomes of tight clusters: the terminal phase, ruled by the spectrum of V (THEORY section 9)."""
+"""terminal: the fate of tight clusters, decided by the spectrum of V (THEORY section 9)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from frostline.arrays import Array, as_float64, as_number, as_tensor
+from frostline.arrays import Array, as_float64, as_number
 from frostline.attention import Attention, Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter, NoLimit
-from frostline.printable import one_line
-from frostline.sample import as_weights
-from frostline.sphere import as_tokens, normalise, unit_rows
+from frostline.results import Result
+from frostline.sample import as_direction, as_weights
+from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.limits import Limit, limit
 
 AT_REST = 1e-6
-"""A centre with |P_zVz| below this times ‖V‖ is an eigenvector of V: it has to be pushed before it leaves."""
+"""A centre with |P_zVz| below this, in units of ‖V‖, is an eigenvector of V: it has to be pushed before it leaves."""
 FAR = 1.0
-"""The displacement at which a cluster counts as having left."""
+"""The displacement, a chord, at which a cluster counts as having left."""
+NO_LOGIT = 1e-12
+"""|zᵀBz| below this, in units of ‖B‖, counts as zero."""
+TANGENT = 1e-8
+"""An eigenvector of unit length whose part tangent to the sphere is shorter than this is the centre itself."""
 
 
-@dataclass(frozen=True, eq=False)
-class Terminal:
-    """The fate of a cold cluster at ``centre`` (with another one opposite).
+@dataclass(frozen=True, eq=False, repr=False)
+class Terminal(Result):
+    """The fate of a cold cluster at ``centre``, with another one opposite.
 
-    attends      "itself" (zᵀBz > 0) or "antipode" (zᵀBz < 0)
-    tightens     whether deviations inside it shrink; if not, the spread stalls at βs² = O(1) and (12) never applies
-    end          the Limit of ż = ±P_zVz: ``end.kind`` points, subspace, rotation, …; None when it does not tighten
-    goes_to      where this cluster ends; None when it rotates, has no limit, or does not tighten
-    direction    unit tangent vector e along which it leaves; None when nothing grows
-    contraction  g_A, the zero-temperature rate at which e shrinks during concentration
-    growth       g_V, the rate at which e grows afterwards
-    drift        |P_zVz|: 0 when the centre rests under V and only an asymmetry of the start can push it
-    hand_over    THEORY eq. 13; None without an asymmetry, or where nothing grows or contracts
-    case         one sentence
+    Attributes
+    ----------
+    centre : ndarray
+        The unit vector z, (d,).
+    attends : str
+        "itself" (zᵀBz > 0) or "antipode" (zᵀBz < 0).
+    tightens : bool
+        Whether deviations inside it shrink; if not, the spread stalls at βs² = O(1) and THEORY eq. 12 never applies.
+    end : Limit or None
+        The limit of ż = ±P_zVz; None when the cluster does not tighten.
+    goes_to : ndarray or None
+        Where this cluster ends; None when it rotates, has no limit, or does not tighten.
+    direction : ndarray or None
+        Unit tangent vector e along which it leaves; None when nothing grows.
+    contraction : float or None
+        g_A, the zero-temperature rate at which e shrinks during concentration.
+    growth : float or None
+        g_V, the rate at which e grows afterwards.
+    drift : float
+        |P_zVz|; 0 when the centre rests under V, so that only an asymmetry of the start can push it.
+    hand_over : float or None
+        The time t_h of THEORY eq. 13; None without an asymmetry, or where nothing grows or contracts.
+    case : str
+        The case in one sentence.
     """
 
     centre: Float[np.ndarray, "d"]
@@ -47,18 +65,44 @@ class Terminal:
     hand_over: float | None
     case: str
 
-    def __repr__(self) -> str:
-        return one_line(self, self.case)
+    def describe(self) -> str:
+        """The case in one sentence."""
+        return self.case
 
 
 def terminal(
     heads: Heads, x0: Array | None = None, *, weights: Array | None = None, centre: Array | None = None
 ) -> Terminal:
-    """What V's spectrum does to the clusters of one plain head, from the limit's own point ±e or a given centre.
+    """The fate of the clusters of one plain head: ż = ±P_zVz from the point ±e of its limit, or a given centre.
 
-    ``x0`` (with ``weights``) are the initial tokens: their asymmetry a = |⟨e, mean of the cluster's tokens⟩| sets the
-    hand-over time (13).
+    Parameters
+    ----------
+    heads : Attention or list
+        One head without key bias.
+    x0 : Array, optional
+        The initial tokens (n, d): their asymmetry a = |⟨e, mean of the cluster's tokens⟩| decides the hand-over time
+        (THEORY eq. 13).
+    weights : Array, optional
+        Their weights (n,) with sum 1; equal by default.
+    centre : Array, optional
+        The centre z (d,) of the cluster; by default the point e of the limit.
 
+    Returns
+    -------
+    Terminal
+        ``.goes_to``, ``.direction``, ``.hand_over``, ``.case``, …
+
+    Raises
+    ------
+    NoLimit
+        The limit is not two points, and no centre is given.
+    BadArray
+        ``x0`` or ``centre`` has the wrong shape.
+    BadParameter
+        There are several layers, several heads or a key bias, or zᵀBz = 0.
+
+    Examples
+    --------
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.diag([1.0, 0.2, 2.0]), beta=100.0)
     >>> terminal(head).goes_to is None, terminal(head).direction.round(6) + 0.0
     (True, array([0., 0., 1.]))
@@ -75,7 +119,7 @@ def terminal(
     B, V, A, _ = head.matrices
     self_logit, pull = float(z @ B @ z), float(z @ V @ z)
     key = float(np.linalg.norm(B.T @ z))
-    if abs(self_logit) <= 1e-12 * (np.linalg.norm(B, 2) or 1.0):
+    if abs(self_logit) <= NO_LOGIT * (np.linalg.norm(B, 2) or 1.0):
         raise BadParameter("zᵀBz = 0 at the centre: such a cluster attends neither to itself nor to its antipode.")
     sign = 1.0 if self_logit > 0 else -1.0
     attends = "itself" if sign > 0 else "antipode"
@@ -126,7 +170,7 @@ def validity(head: Attention, centre: Array, spread: float) -> float:
     """β|P_zBᵀz|s + β‖B‖s²: the cluster flow (12) is a good reduction when this is well below 1 (0.1, say)."""
     if not (as_number(spread, "spread") >= 0):
         raise BadParameter(f"spread is {spread}; it is an angle ≥ 0.")
-    z = as_float64(as_tensor(normalise(centre), "centre")[0])
+    z = as_direction(centre, "centre")
     B = head.matrices.B
     key = B.T @ z
     across = float(np.linalg.norm(key - (z @ key) * z))
@@ -135,18 +179,18 @@ def validity(head: Attention, centre: Array, spread: float) -> float:
 
 def _centre(head: Attention, centre: Array | None) -> np.ndarray:
     if centre is not None:
-        z = as_float64(as_tensor(normalise(centre), "centre")[0])
+        z = as_direction(centre, "centre")
         if z.shape != (head.dimension,):
             raise BadArray(f"centre has shape {z.shape}; one vector ({head.dimension},) is needed.")
         return z
-    found = limit(head)
-    if found.kind not in ("points", "defective") or found.dimension != 1:
+    end = limit(head)
+    if end.kind not in ("points", "defective") or end.dimension != 1:
         raise NoLimit(
-            f"the limit is of kind {found.kind} and dimension {found.dimension}: there are no two points where "
+            f"the limit is of kind {end.kind} and dimension {end.dimension}: there are no two points where "
             "clusters would sit; terminal(head, centre=…) speaks about one you name."
         )
     # A float32 head gives its basis in float32: a unit vector to 1e-7 only.
-    return unit_rows(as_float64(found.basis)[0])
+    return unit_rows(as_float64(end.basis)[0])
 
 
 def _linearised(z: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -160,7 +204,7 @@ def _escape(z: np.ndarray, V: np.ndarray, drift: np.ndarray | None) -> tuple[np.
     P = np.eye(len(z)) - np.outer(z, z)
     values, vectors = np.linalg.eig(_linearised(z, V))
     # z itself is an eigenvector of this matrix, with eigenvalue 0; it is no direction to leave in.
-    tangent = np.linalg.norm(P @ vectors, axis=0) > 1e-8
+    tangent = np.linalg.norm(P @ vectors, axis=0) > TANGENT
     best = int(np.argmax(np.where(tangent, values.real, -np.inf)))
     growth = float(values[best].real)
     if drift is not None:
@@ -180,8 +224,8 @@ def _goal(end: Limit, z: np.ndarray, direction: np.ndarray | None, drift: float)
         return None
     if not drift:
         return z if direction is None else None
-    found = np.asarray(end(z[None]))[0]
-    return found if np.isfinite(found).all() else None
+    goal = np.asarray(end(z[None]))[0]
+    return goal if np.isfinite(goal).all() else None
 
 
 def _asymmetry(x0: Array, weights: Array | None, z: np.ndarray, direction: np.ndarray) -> float:
@@ -190,8 +234,8 @@ def _asymmetry(x0: Array, weights: Array | None, z: np.ndarray, direction: np.nd
     if tokens.ndim != 2 or tokens.shape[1] != len(z):
         raise BadArray(f"x0 has shape {tokens.shape}; one cloud (n, {len(z)}) is needed.")
     shares = np.ones(len(tokens)) if weights is None else as_weights(weights, len(tokens))
-    mine = shares * (tokens @ z > 0)
-    return float(abs(mine @ (tokens @ direction)) / mine.sum()) if mine.any() else 0.0
+    on_this_side = shares * (tokens @ z > 0)
+    return float(abs(on_this_side @ (tokens @ direction)) / on_this_side.sum()) if on_this_side.any() else 0.0
 
 
 def _hand_over(

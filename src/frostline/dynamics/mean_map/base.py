@@ -1,8 +1,6 @@
-"""The mean map's interface: checks, the choice of an engine, and the velocity of the tokens."""
+"""mean_map: the mean map of one head, its arguments checked; and the velocity of the tokens of a layer."""
 
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,49 +8,25 @@ from torch import Tensor
 
 from frostline.arrays import Array, Kind, as_positive
 from frostline.attention import Attention, Layer
-from frostline.dynamics.mean_map import dense
-from frostline.dynamics.mean_map import select as choosing
-from frostline.dynamics.mean_map.select import Choice, auto
+from frostline.dynamics.mean_map.select import Choice, Engine, engine_named, select
 from frostline.errors import BadArray, BadParameter
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens, project, unit
 
-Engine = Callable[[Tensor, Tensor, Tensor | None, float], Tensor]
-# Up to this dimension float32 tokens are raised to float64 inside the mean map. A float32 logit of size κ is off by
-# about κ·6e-8, and where two far tokens tie even the difference form (THEORY eq. 4) inherits that (measured at β = 1e5:
-# 1.5e-5 in d = 4, 6e-4 in d = 8); torch's fused kernel in float64 is right to 5e-8, costs 1.6 times its float32 self
-# and an eighteenth of the difference form. Above, κ is rarely that large and float64 costs twice.
 RAISED_DIMENSION = 8
+"""The largest dimension in which float32 tokens are raised to float64 inside the mean map.
+
+A float32 logit of size κ is off by about κ·6e-8, and where two far tokens tie even the difference form (THEORY eq. 4)
+inherits that (measured at β = 1e5: 1.5e-5 in d = 4, 6e-4 in d = 8); torch's fused kernel in float64 is right to 5e-8,
+costs 1.6 times its float32 self and an eighteenth of the difference form. Above, κ is rarely that large and float64
+costs twice.
+"""
 EPSILON = sys.float_info.epsilon
-
-
-def _tree(*given: Any) -> Tensor:
-    # numba takes a second to import: only those who need compiled loops pay for it.
-    from frostline.dynamics.mean_map.tree import tree
-
-    return tree(*given)
-
-
-def _cuda(*given: Any) -> Tensor:
-    try:
-        from frostline.dynamics.mean_map.cuda import cuda
-    except ModuleNotFoundError as error:
-        raise BadParameter(f'the cuda engine needs {error.name}, which is not installed; use engine="dense".') from None
-    return cuda(*given)
-
-
-ENGINES: dict[str, Engine] = {
-    "auto": auto,
-    "dense": dense.dense,
-    "fused": dense.fused,
-    "blocks": dense.blocks,
-    "tree": _tree,
-    "cuda": _cuda,
-}
+"""The relative rounding error of float64: no tolerance below it can be met."""
 TOLERANCE = 1e-8
-"""Of the mean map, where nothing else is asked for."""
+"""The largest error |m − m_exact| of a query, by default."""
 LOOSEST = 0.1
-"""Nobody is served by worse."""
+"""The loosest tolerance that engines are given: looser ones save no time."""
 
 
 def mean_map(
@@ -64,23 +38,49 @@ def mean_map(
     tolerance: float = TOLERANCE,
     engine: str = "auto",
 ) -> Array:
-    """m_β[ρ](x) for every query x (THEORY eq. 1), ρ the (weighted) empirical measure of the sources.
+    """m_β[ρ](x) = Σ_j w_j e^{β⟨Bᵀx, y_j⟩} y_j / Σ_j w_j e^{β⟨Bᵀx, y_j⟩} for every query x (THEORY eq. 1).
 
-    ``x`` (…, q, d); ``sources`` (…, n, d), by default the queries themselves; ``weights`` (n,), by default equal.
-    ``tolerance`` is a promise: no query's |m − m_exact| is larger, rounding aside (about κ·ε for logits of size κ; ε is
-    that of float64 up to d = 8, of the tokens' dtype above). ``engine`` "dense" sums every pair and has rounding only;
-    "tree" (d ≤ 4, CPU) and "cuda" (d ≤ 8, GPU) sum what matters; "auto" takes the fastest (``choose`` says which).
+    Parameters
+    ----------
+    head : Attention
+        One head.
+    x : Array
+        Queries (…, q, d) on the sphere.
+    sources : Array, optional
+        The y_j, (…, n, d); the queries themselves by default.
+    weights : Array, optional
+        The w_j, (n,), ≥ 0 with sum 1; equal by default.
+    tolerance : float
+        The largest error |m − m_exact| of a query, rounding aside: about κ·ε for logits of size κ, with ε that of
+        float64 up to d = 8 and of the tokens' dtype above.
+    engine : str
+        "dense" sums every pair; "tree" (d ≤ 4, CPU) and "cuda" (d ≤ 8, GPU) leave out or merge sources within the
+        tolerance; "auto" takes the fastest, and ``frostline.dynamics.mean_map.choose`` says which and why.
 
+    Returns
+    -------
+    Array
+        The mean map (…, q, d), of the kind and dtype of ``x``.
+
+    Raises
+    ------
+    BadArray, OffSphere, BadWeights
+        Queries, sources or weights do not fit.
+    BadParameter
+        The tolerance is below float64's precision, the engine is unknown or cannot do this, or logits overflow.
+
+    Examples
+    --------
     >>> head = Attention.from_matrices(torch.eye(2).tolist(), torch.eye(2).tolist(), beta=1e6)
     >>> mean_map(head, [[1.0, 0.0], [0.0, 1.0]])
     array([[1., 0.],
            [0., 1.]])
     """
     queries, known, logs, tolerance, kind = _checked(head, x, sources, weights, tolerance)
-    found = evaluate(head.to(queries), queries, known, logs, pick(engine), tolerance)
-    if not bool(torch.isfinite(found).all()):
+    means = evaluate(head.to(queries), queries, known, logs, engine_named(engine), tolerance)
+    if not bool(torch.isfinite(means).all()):
         raise BadParameter(f"the logits overflow {queries.dtype} at beta = {head.beta:g}; scale B or beta down.")
-    return kind.restore(found)
+    return kind.restore(means)
 
 
 def choose(
@@ -91,15 +91,19 @@ def choose(
     weights: Array | None = None,
     tolerance: float = TOLERANCE,
 ) -> Choice:
-    """The engine that "auto" takes for this mean map, and why."""
+    """The engine that "auto" takes for this mean map, and why; arguments as ``mean_map``'s.
+
+    >>> choose(Attention.from_matrices(torch.eye(8), torch.eye(8), beta=1.0), torch.eye(8))
+    Choice(engine='dense', reason='d = 8')
+    """
     queries, known, logs, tolerance, _ = _checked(head, x, sources, weights, tolerance)
-    return choosing.choose(head.beta * head.to(queries).logit_direction(queries), *with_mass(known, logs), tolerance)
+    return select(head.beta * head.to(queries).logit_direction(queries), *with_mass(known, logs), tolerance)
 
 
 def _checked(
     head: Attention, x: Array, sources: Array | None, weights: Array | None, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor | None, float, Kind]:
-    """Queries, sources and log weights in the precision they are worked with, tolerance, and the kind of array."""
+    """Queries, sources and log weights in the precision of the computation, the tolerance, and the kind of ``x``."""
     if not isinstance(head, Attention):
         raise BadParameter(f"mean_map takes one Attention, not {type(head).__name__}; call it head by head.")
     queries, kind = as_tokens(x, "x")
@@ -118,7 +122,7 @@ def _checked(
 
 
 def raised(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-    """The tokens in the precision the mean map works in; at low temperature it matters that they are of unit length."""
+    """The tokens in the precision of the mean map, of unit length: at low temperature logits depend on it."""
     return unit(x.double()) if x.shape[-1] <= RAISED_DIMENSION else x
 
 
@@ -160,7 +164,7 @@ def log_weights(weights: Array | None, y: Float[Tensor, "*batch n d"]) -> Tensor
 
 
 def with_mass(y: Float[Tensor, "*batch n d"], logs: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The sources that have mass, and their log weights: engines take log weights for finite.
+    """The sources that have mass, and their log weights, which engines take to be finite.
 
     A massless source adds nothing to eq. 1, but its logit may be the largest by far, and e^logit would overflow.
     """
@@ -168,10 +172,3 @@ def with_mass(y: Float[Tensor, "*batch n d"], logs: Tensor | None) -> tuple[Tens
         return y, None
     there = logs > -torch.inf
     return (y, logs) if bool(there.all()) else (y[..., there, :], logs[there])
-
-
-def pick(engine: str) -> Engine:
-    """The engine of that name."""
-    if not isinstance(engine, str) or engine not in ENGINES:
-        raise BadParameter(f"engine {engine!r} is unknown; there are: {', '.join(ENGINES)}.")
-    return ENGINES[engine]

@@ -1,4 +1,4 @@
-"""A tree of boxes on the sphere.
+"""A tree of boxes on the sphere, for points in 2 to 4 dimensions.
 
 The sphere is cut into the 2d faces of a cube; a face has coordinates θ = arctan(y'/y_k) in [−π/4, π/4]^{d−1} and is
 halved in every coordinate again and again. A path along one coordinate is a part of a great circle, which is what makes
@@ -14,18 +14,17 @@ from numba import prange
 from frostline.compiled import njit
 
 LEAF = 96
-"""Points up to which a box is not cut further."""
+"""The largest number of points of a box that is not cut further."""
 HALF = np.pi / 4
-"""Half width of a face."""
+"""Half width of a face in θ, in radians."""
 LEVELS = {1: 36, 2: 28, 3: 20}
-"""Halvings, by the number of coordinates: as many as fit into a key of 64 bits, and not so many that θ is rounded to
-what is left of a box."""
+"""Halvings, by the number of coordinates: they fit into a key of 64 bits, and boxes stay wider than rounding of θ."""
 
 
 class Boxes(NamedTuple):
-    """Points in the order of a tree of boxes; the children of a box stand next to each other, after their parent.
+    """Points in the order of a tree of boxes; the children of a box come one after the other, after their parent.
 
-    order (n,)       which point stands where
+    order (n,)       the index of the point at each place
     points (d, n), angles (d − 1, n), weights (n,)    in that order; angles are θ on the point's face
     start, stop      the stretch of points of every box
     child, children  the first child and how many there are (none: a leaf)
@@ -157,11 +156,11 @@ def _cut(keys, e, levels, leaf):
             first = start[at]
             shift = np.uint64(e * (levels - deeper))
             while first < stop[at]:
-                own = keys[first] >> shift
+                prefix = keys[first] >> shift
                 low, high = first + 1, stop[at]
                 while low < high:
                     half = (low + high) // 2
-                    if keys[half] >> shift == own:
+                    if keys[half] >> shift == prefix:
                         low = half + 1
                     else:
                         high = half
@@ -198,7 +197,7 @@ def _masses(weights, start, stop, child, children):
 @njit(parallel=True)
 @no_type_check
 def _places(keys, level, d, levels):
-    """Where boxes are, read off the key of any point in them."""
+    """Faces, middles, centres and radii of boxes, decoded from the key of any point in them."""
     count, e = len(level), d - 1
     face = np.zeros(count, np.int64)
     middle = np.zeros((count, e))

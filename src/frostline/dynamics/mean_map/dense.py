@@ -1,4 +1,4 @@
-"""Dense engines: every query against every source, exact up to rounding.
+"""Dense engines on every device: every query against every source, exact up to rounding.
 
 Logits are shifted by their maximum, so β = 1e6 does not overflow.
 """
@@ -8,46 +8,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-# Logits held at once by `blocks`.
 BLOCK = 1 << 22
-COMPILED = 1 << 19
-"""Pairs from which a compiled loop is used."""
+"""Logits held at once by ``blocks``."""
 WIDEST = 600.0
-"""How far logarithms of weights may be apart in compiled loops: the lightest source may be all that counts."""
-LARGEST = 1e14
-"""Entries of p up to which rounding of logits is below 1."""
-
-
-def dense(
-    p: Float[Tensor, "*batch q d"],
-    y: Float[Tensor, "*batch n d"],
-    log_weights: Float[Tensor, "*#batch n"] | None,
-    tolerance: float,
-) -> Float[Tensor, "*batch q d"]:
-    """Σ_j w_j e^{⟨p,y_j⟩} y_j / Σ_j w_j e^{⟨p,y_j⟩} by the fastest kernel that is exact here."""
-    if worth_compiling(p, y) and compilable(p, log_weights):
-        from frostline.dynamics.mean_map.loop import loop
-
-        return loop(p, y, log_weights, tolerance)
-    # On a GPU the fused kernels know no float64: torch would build the whole n×n matrix.
-    engine = blocks if y.is_cuda and y.dtype == torch.float64 else fused
-    return engine(p, y, log_weights, tolerance)
-
-
-def worth_compiling(p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"]) -> bool:
-    """Whether a compiled loop can do it, and there is enough to do: numba alone takes a second to import."""
-    few_dimensions = not y.is_cuda and y.dtype == torch.float64 and y.shape[-1] <= 4
-    return few_dimensions and p.shape[:-1].numel() * y.shape[-2] >= COMPILED
-
-
-def compilable(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None) -> bool:
-    """Whether compiled loops are right here: they cut exponentials off at e^−700, and take ⟨p, y⟩ ≤ |p| for granted."""
-    wide = log_weights is not None and log_range(log_weights) > WIDEST
-    return not wide and float(p.abs().max()) < LARGEST
+"""The largest difference of log weights in compiled loops: the lightest source may be the only one that counts."""
 
 
 def log_range(log_weights: Tensor) -> float:
-    """How far logarithms of weights are apart."""
+    """The difference of the largest and the smallest log weight."""
     return float(log_weights.max() - log_weights.min())
 
 

@@ -1,4 +1,4 @@
-"""Queries in groups of close ones, and what a group sees: the nearest source, bounds of weights for all queries."""
+"""Groups of close queries, and their view of the sources: the nearest one, and bounds of weights for all queries."""
 
 from typing import NamedTuple, no_type_check
 
@@ -8,15 +8,21 @@ from jaxtyping import Float, Int
 from frostline.compiled import njit
 
 STACK = 4096
-"""Boxes waiting to be looked at: at most 2^{d−1} − 1 for every level."""
+"""Room for boxes waiting to be examined: at most 2^{d−1} − 1 for every level."""
 WIDE = 0.4
 """Boxes up to this many kernel widths are not opened to bound a sum from below."""
-CLOSE, NEAR, FEW, MANY = 0.7, 2.0, 96, 512
-"""Queries form a group when they are within 0.7 of the kernel's width, or few (96) and within 2; 512 at most."""
+CLOSE = 0.7
+"""Queries form a group when they are within this many kernel widths of its middle."""
+NEAR = 2.0
+"""Few queries form a group when they are within this many kernel widths of its middle."""
+FEW = 96
+"""The largest number of queries that counts as few."""
+MANY = 512
+"""The largest number of queries in a group."""
 
 
 class Groups(NamedTuple):
-    """Queries in an order in which groups of close ones are stretches."""
+    """Queries in an order in which every group is a stretch from ``start`` to ``stop``."""
 
     p: Float[np.ndarray, "q d"]
     start: Int[np.ndarray, " groups"]
@@ -28,7 +34,7 @@ class Groups(NamedTuple):
 @njit()
 @no_type_check
 def grouped(p, boxes):
-    """Groups of the rows of p, which stand in the order of the boxes of their directions."""
+    """Groups of the rows of p, which come in the order of the boxes of their directions."""
     n, d = p.shape
     start, stop = np.empty(n, np.int64), np.empty(n, np.int64)
     middles, radii = np.empty((n, d)), np.empty(n)
@@ -85,6 +91,7 @@ class Group(NamedTuple):
 @njit()
 @no_type_check
 def apart(a, b):
+    """The distance of two points."""
     square = 0.0
     for k in range(len(a)):
         square += (a[k] - b[k]) ** 2
@@ -94,8 +101,8 @@ def apart(a, b):
 @njit()
 @no_type_check
 def _nearest(u, boxes, stack):
-    """The source nearest to a direction: its place and its chord."""
-    best, found, top = 4.0, 0, 0
+    """The source nearest to a direction: its index and its chord."""
+    best, nearest, top = 4.0, 0, 0
     stack[0] = 0
     while top >= 0:
         box = stack[top]
@@ -105,9 +112,9 @@ def _nearest(u, boxes, stack):
         if boxes.children[box]:
             near, chord = 0, 5.0
             for number in range(boxes.children[box]):
-                own = apart(u, boxes.centre[boxes.child[box] + number])
-                if own < chord:
-                    near, chord = number, own
+                distance = apart(u, boxes.centre[boxes.child[box] + number])
+                if distance < chord:
+                    near, chord = number, distance
             # The nearest is looked at first.
             for number in range(boxes.children[box]):
                 if number != near:
@@ -121,14 +128,14 @@ def _nearest(u, boxes, stack):
                 for k in range(len(u)):
                     square += (u[k] - boxes.points[k, j]) ** 2
                 if square < best * best:
-                    best, found = np.sqrt(square), j
-    return found, best
+                    best, nearest = np.sqrt(square), j
+    return nearest, best
 
 
 @njit()
 @no_type_check
 def largest(group, away, across):
-    """Bound of e^{⟨p,y⟩}/Σ_j w_j e^{⟨p,y_j⟩}, in logarithms, for y at chords ≥ away from u and ≤ across from y*."""
+    """Bound of log(e^{⟨p,y⟩}/Σ_j w_j e^{⟨p,y_j⟩}) for y at chords ≥ ``away`` from u and ≤ ``across`` from y*."""
     near = max(0.0, away)
     # Seen from the middle, ⟨p, y − y*⟩ = ⟨p_c, y − y*⟩ + ⟨p − p_c, y − y*⟩; or seen from each query, none of whose
     # directions is further from u than ``shift``.
@@ -146,12 +153,12 @@ def seen_from(middle, spread, boxes, stack):
     """The Group of queries within ``spread`` of ``middle``."""
     kappa = np.sqrt((middle**2).sum())
     u = middle / kappa if kappa > 0 else np.full(len(middle), 1 / np.sqrt(len(middle)))
-    found, chord = _nearest(u, boxes, stack)
-    star = boxes.points[:, found].copy()
+    nearest, chord = _nearest(u, boxes, stack)
+    star = boxes.points[:, nearest].copy()
     shift = 2 * spread / (2 * kappa - spread) if spread < kappa else 2.0
     group = Group(kappa, u, spread, shift, star, chord, 0.0)
     # Boxes smaller than the kernel is wide, near its middle; the points of leaves that are larger.
-    width, total, top = 1 / np.sqrt(kappa + 1), boxes.weights[found], 0
+    width, total, top = 1 / np.sqrt(kappa + 1), boxes.weights[nearest], 0
     stack[0] = 0
     while top >= 0:
         box = stack[top]
@@ -175,5 +182,5 @@ def seen_from(middle, spread, boxes, stack):
                     square += z * z
                 total += boxes.weights[j] * np.exp(kappa * dot - spread * np.sqrt(square))
     # y* itself may have been counted twice.
-    least = np.log(max(boxes.weights[found], total - boxes.weights[found]))
+    least = np.log(max(boxes.weights[nearest], total - boxes.weights[nearest]))
     return Group(kappa, u, spread, shift, star, chord, least)

@@ -1,4 +1,4 @@
-"""What a group of queries has to sum: found by going down the tree of boxes from the top.
+"""The list of leaves and proxies that a group of queries sums, collected by descending the tree of boxes.
 
 A box is left out where its weight is too small to matter, replaced by proxies where they are right enough, and opened
 otherwise. Both errors are bounded before they are made, and their sum stays below the tolerance.
@@ -15,13 +15,14 @@ from frostline.dynamics.mean_map.groups import STACK, apart, largest, seen_from
 from frostline.dynamics.mean_map.pairs import LEAST, exponential
 
 _LOG2 = float(np.log(2.0))
+"""log 2."""
 
 
 @njit()
 @no_type_check
 def _order(group, box, away, across, allowed, boxes, proxies, table):
     """The smallest order of proxies that may stand for a box, and the bound of their error; −1 if there is none."""
-    level, found, lost = boxes.level[box], -1, 0.0
+    level, smallest, lost = boxes.level[box], -1, 0.0
     most = len(proxies.first) - 1
     while most >= 0 and proxies.first[most, box] < 0:
         most -= 1
@@ -34,28 +35,29 @@ def _order(group, box, away, across, allowed, boxes, proxies, table):
         while r < len(table.ratios) - 2 and table.ratios[r + 1] < best and table.error[order, level, r + 1] < np.inf:
             r += 1
         for at in range(max(0, r - 1), r + 2):
-            own = -np.inf
+            error = -np.inf
             # The highest arc first: it is often enough to see that this will not do.
             for arc in range(table.reach.shape[2] - 1, -1, -1):
                 wide = table.reach[level, at, arc]
                 grown = (group.kappa + group.spread) * table.growth[level, at, arc]
-                own = max(own, table.error[order, level, at] + grown + largest(group, away - wide, across + wide))
-                if own > allowed:
+                error = max(error, table.error[order, level, at] + grown + largest(group, away - wide, across + wide))
+                if error > allowed:
                     break
-            wrong = min(wrong, own)
+            wrong = min(wrong, error)
         if wrong > allowed:
             break
-        found, lost = order, boxes.mass[box] * exponential(max(wrong, LEAST))
-    return found, lost
+        smallest, lost = order, boxes.mass[box] * exponential(max(wrong, LEAST))
+    return smallest, lost
 
 
 @njit()
 @no_type_check
-def _listed(group, boxes, proxies, table, budget, share, stack, found):
-    """What a group of queries has to sum: leaves (their number) and blocks of proxies (−1 − their number) in ``found``.
+def _listed(group, boxes, proxies, table, budget, share, stack, items):
+    """Fill ``items`` with leaves (their number) and blocks of proxies (−1 − their number) for a group of queries.
 
-    Returns how many, the bound of what is lost, the largest chord from y*, and how many boxes were looked at. Each box
-    that is left out or replaced may lose ``share`` of the budget times its mass, or times 1/16 if that is more.
+    Returns the number of items, the bound of the loss, the largest chord from y*, and the number of boxes examined.
+    Each box that is left out or replaced may lose ``share`` of the budget times its mass, or times 1/16 if that is
+    more.
     """
     top, count, lost, widest, seen = 0, 0, 0.0, 0.0, 0
     stack[0] = 0
@@ -86,12 +88,12 @@ def _listed(group, boxes, proxies, table, budget, share, stack, found):
                     if gone <= allowed:
                         lost += exponential(max(gone, LEAST))
                     else:
-                        found[count] = -1 - block
+                        items[count] = -1 - block
                         count += 1
                         widest = max(widest, across)
                 continue
             if not boxes.children[box]:
-                found[count] = box
+                items[count] = box
                 count += 1
                 widest = max(widest, across + size)
                 continue
@@ -103,11 +105,11 @@ def _listed(group, boxes, proxies, table, budget, share, stack, found):
 
 @njit()
 @no_type_check
-def within(group, boxes, proxies, table, tolerance, stack, found):
-    """``_listed`` with what is lost below the tolerance: how many items, the largest chord from y*, and boxes seen."""
+def within(group, boxes, proxies, table, tolerance, stack, items):
+    """``_listed`` with a loss below the tolerance: the number of items, the largest chord from y*, boxes examined."""
     share, lost, count, widest, seen = 0.5, 2 * tolerance, 0, 0.0, 0
     while lost > tolerance:
-        count, lost, widest, more = _listed(group, boxes, proxies, table, tolerance, share, stack, found)
+        count, lost, widest, more = _listed(group, boxes, proxies, table, tolerance, share, stack, items)
         seen += more
         share /= 8
     return count, widest, seen
@@ -116,16 +118,16 @@ def within(group, boxes, proxies, table, tolerance, stack, found):
 @njit(parallel=True)
 @no_type_check
 def counted(some, groups, boxes, proxies, table, tolerance):
-    """How many sources and proxies some groups have to sum, and how many boxes they look at."""
+    """The number of sources and proxies that some groups sum, and of boxes that are examined for them."""
     counts, seen = np.zeros(len(some), np.int64), np.zeros(len(some), np.int64)
     for at in prange(len(some)):
-        stack, found = np.empty(STACK, np.int64), np.empty(len(boxes.start) + len(proxies.size), np.int64)
+        stack, items = np.empty(STACK, np.int64), np.empty(len(boxes.start) + len(proxies.size), np.int64)
         group = seen_from(groups.middle[some[at]], groups.radius[some[at]], boxes, stack)
-        count, _, seen[at] = within(group, boxes, proxies, table, tolerance, stack, found)
+        count, _, seen[at] = within(group, boxes, proxies, table, tolerance, stack, items)
         for item in range(count):
-            one = found[item]
-            if one < 0:
-                counts[at] += proxies.start[-one] - proxies.start[-1 - one]
+            number = items[item]
+            if number < 0:
+                counts[at] += proxies.start[-number] - proxies.start[-1 - number]
             else:
-                counts[at] += boxes.stop[one] - boxes.start[one]
+                counts[at] += boxes.stop[number] - boxes.start[number]
     return counts, seen

@@ -1,4 +1,4 @@
-"""Every query against every source in a compiled loop: the dense engine for few dimensions on a CPU."""
+"""The dense engine for d ≤ 4 on a CPU: every query against every source in a compiled loop."""
 
 from typing import no_type_check
 
@@ -12,7 +12,7 @@ from frostline.compiled import interruptible, njit
 from frostline.dynamics.mean_map.pairs import add_four, add_three, largest_four, largest_three
 
 VANISHED = 1e-280
-"""Sums below may consist of exponentials that were cut off at 1e-304."""
+"""Sums below this may consist of exponentials that were cut off at 1e-304; they are summed again with another shift."""
 
 
 def loop(
@@ -21,7 +21,7 @@ def loop(
     log_weights: Float[Tensor, "*#batch n"] | None,
     tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
-    """Exact up to rounding, about κ·1e-16 for logits of size κ."""
+    """The mean map, exact up to rounding: about κ·1e-16 for logits of size κ."""
     d, n = p.shape[-1], y.shape[-2]
     wide = max(3, d)
     queries = np.zeros((p.shape[:-2].numel(), p.shape[-2], wide))

@@ -1,7 +1,7 @@
-"""The innermost loop: one query against many sources, Σ w e^{⟨p,z⟩} and Σ w e^{⟨p,z⟩} z, in float64 on the CPU.
+"""The innermost loop: Σ w e^{⟨p,z⟩} and Σ w e^{⟨p,z⟩} z of one query over many sources, in float64 on the CPU.
 
-The exponential is our own: a power of two put together from bits, times a polynomial. A call to the library's would
-keep the loop from being vectorised and makes it ten times slower.
+The exponential is computed here: a power of two put together from bits, times a polynomial. A call to the library's
+would keep the loop from being vectorised and make it ten times slower.
 """
 
 from typing import Any, no_type_check
@@ -13,21 +13,26 @@ from numba.extending import intrinsic
 from frostline.compiled import njit
 
 LEAST = -700.0
-"""Exponents below count as this one: 1e-304."""
+"""The smallest exponent: smaller ones count as this one, 1e-304."""
 _ROUNDING = 1.5 * 2.0**52
-"""Added to a number it leaves the nearest integer in the lowest bits."""
-_LOG2_E, _LN2 = 1.4426950408889634, 0.6931471805599453
+"""A number to which this is added has its nearest integer in the lowest bits."""
+_LOG2_E = 1.4426950408889634
+"""log₂ e."""
+_LN2 = 0.6931471805599453
+"""log 2."""
 _DEGREE = 9
+"""Degree of the polynomial."""
 
 
 def _polynomial() -> tuple[float, ...]:
-    """e^r on |r| ≤ ln 2/2, interpolated at Chebyshev nodes: right to 4e-14."""
+    """Coefficients of e^r on |r| ≤ log 2/2, interpolated at Chebyshev nodes: right to 4e-14."""
     nodes = np.cos((2 * np.arange(_DEGREE + 1) + 1) * np.pi / (2 * _DEGREE + 2)) * _LN2 / 2
     return tuple(float(c) for c in np.polynomial.polynomial.polyfit(nodes, np.exp(nodes), _DEGREE))
 
 
 _C0, _C1, _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9 = _polynomial()
 FAST = {"reassoc", "contract", "nsz", "nnan", "ninf"}
+"""Liberties of the compiler that vectorise the sums."""
 
 
 @intrinsic
@@ -67,7 +72,7 @@ def exponential(t):
 @njit(fastmath=FAST)
 @no_type_check
 def add_three(p, z, w, count, shift, sums):
-    """Add to ``sums`` (Σ w e, Σ w e z), e = e^{⟨p,z⟩ − shift}, what the first sources give; three components."""
+    """Add (Σ w e, Σ w e z), e = e^{⟨p,z⟩ − shift}, over the first ``count`` sources to ``sums``; three components."""
     a, b, c = p[0], p[1], p[2]
     x, y, v = z[0], z[1], z[2]
     s, s0, s1, s2 = 0.0, 0.0, 0.0, 0.0
@@ -88,7 +93,7 @@ def add_three(p, z, w, count, shift, sums):
 @njit(fastmath=FAST)
 @no_type_check
 def add_four(p, z, w, count, shift, sums):
-    """The same with four components."""
+    """``add_three`` with four components."""
     a, b, c, d = p[0], p[1], p[2], p[3]
     x, y, v, u = z[0], z[1], z[2], z[3]
     s, s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -111,7 +116,7 @@ def add_four(p, z, w, count, shift, sums):
 @njit(fastmath=FAST)
 @no_type_check
 def largest_three(p, z, count):
-    """The largest ⟨p,z⟩."""
+    """The largest ⟨p,z⟩ over the first ``count`` sources; three components."""
     a, b, c = p[0], p[1], p[2]
     x, y, v = z[0], z[1], z[2]
     best = -1.0e308
@@ -124,7 +129,7 @@ def largest_three(p, z, count):
 @njit(fastmath=FAST)
 @no_type_check
 def largest_four(p, z, count):
-    """The same with four components."""
+    """``largest_three`` with four components."""
     a, b, c, d = p[0], p[1], p[2], p[3]
     x, y, v, u = z[0], z[1], z[2], z[3]
     best = -1.0e308

@@ -1,4 +1,4 @@
-"""Many points of a box as a few: weights at Chebyshev nodes that give the same sums of smooth functions.
+"""Proxies of a box: few weighted points, at Chebyshev nodes, that give the same sums of smooth functions as its points.
 
 Σ_j w_j f(θ_j) ≈ Σ_l q_l f(node_l) with q_l = Σ_j w_j ℓ_l(θ_j), ℓ_l Lagrange's polynomials of the nodes: exact for
 polynomials of degree below k in every coordinate. Charges q of large boxes come from those of the boxes within.
@@ -15,18 +15,16 @@ from frostline.compiled import njit
 from frostline.dynamics.mean_map.boxes import HALF, Boxes, lift
 
 EDGE = {1: 24, 2: 5, 3: 5}
-"""Nodes in a row that are kept or left out together, by the number of coordinates."""
-
-
+"""Nodes along an axis that are kept or left out together, by the number of coordinates."""
 WIDEST = 5.0
-"""Half the width of a box, in widths of the kernel, above which no order is large enough."""
+"""The largest half width of a box with proxies, in kernel widths: above it no order is large enough."""
 
 
 class Proxies(NamedTuple):
     """Weighted points of the sphere that stand for boxes, in several orders; those of one box come in blocks.
 
     first (orders, boxes)   the box's first block; −1 where there would be more proxies than points
-    blocks (orders,)        how many blocks a box has
+    blocks (orders,)        the number of blocks of a box
     start (blocks,)         where the block's points begin; the last entry is their number
     centre, radius          of the blocks
     size (blocks,)          log 2Σ|q|
@@ -60,10 +58,10 @@ def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
     _upwards(which[::-1].copy(), slot, boxes, nodes, turn, moments)
     edges = [min(EDGE[e], order) for order in orders]
     blocks = [(-(-order // edge)) ** e for order, edge in zip(orders, edges, strict=True)]
-    own = np.array([len(owner) for owner in owners])
+    owned = np.array([len(owner) for owner in owners])
     # Where each order's blocks and points begin, and how many there are in all.
-    block = np.append(0, np.cumsum(own * blocks))
-    at = np.append(0, np.cumsum(own * np.array(orders) ** e))
+    block = np.append(0, np.cumsum(owned * blocks))
+    at = np.append(0, np.cumsum(owned * np.array(orders) ** e))
     made = Proxies(
         first=np.full((len(orders), len(slot)), -1),
         blocks=np.array(blocks),
@@ -75,10 +73,10 @@ def proxies(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
         weights=np.empty(at[-1]),
     )
     for row, order in enumerate(orders):
-        made.first[row, owners[row]] = block[row] + blocks[row] * np.arange(own[row])
+        made.first[row, owners[row]] = block[row] + blocks[row] * np.arange(owned[row])
         # The arrays one by one: numba takes a loop that only writes into a tuple's for one without effect.
-        own_blocks = (edges[row], blocks[row], block[row], at[row])
-        _spread(owners[row], slot, boxes, moments, *_chebyshev(order), *own_blocks, *made[2:])
+        block_numbers = (edges[row], blocks[row], block[row], at[row])
+        _spread(owners[row], slot, boxes, moments, *_chebyshev(order), *block_numbers, *made[2:])
     np.cumsum(made.start, out=made.start)  # sizes until now
     return made
 
@@ -92,21 +90,21 @@ def _owners(boxes: Boxes, orders: Sequence[int], kappa: float) -> list[Int[np.nd
 
 
 def sketched(boxes: Boxes, orders: Sequence[int], kappa: float = 0.0) -> Proxies:
-    """``proxies`` without the points, and every box in one block: enough to see how many there would be to sum."""
+    """``proxies`` without the points, and every box in one block: enough to count the items to be summed."""
     e, owners = len(boxes.points) - 1, _owners(boxes, orders, kappa)
     first, before = np.full((len(orders), len(boxes.start)), -1), 0
-    for row, own in enumerate(owners):
-        first[row, own] = before + np.arange(len(own))
-        before += len(own)
-    own = np.concatenate(owners)
-    sizes = np.repeat(np.array(orders) ** e, [len(each) for each in owners])
+    for row, owner in enumerate(owners):
+        first[row, owner] = before + np.arange(len(owner))
+        before += len(owner)
+    owned = np.concatenate(owners)
+    sizes = np.repeat(np.array(orders) ** e, [len(owner) for owner in owners])
     return Proxies(
         first=first,
         blocks=np.ones(len(orders), np.int64),
         start=np.append(0, np.cumsum(sizes)),
-        centre=boxes.centre[own],
-        radius=boxes.radius[own],
-        size=np.log(2 * boxes.mass[own]),
+        centre=boxes.centre[owned],
+        radius=boxes.radius[owned],
+        size=np.log(2 * boxes.mass[owned]),
         points=np.empty((e + 1, 0)),
         weights=np.empty(0),
     )
@@ -134,13 +132,13 @@ def _polynomials(s, out):
 @njit(parallel=True)
 @no_type_check
 def _from_points(which, slot, boxes, moments):
-    """Moments Σ w T_a(s_1) T_b(s_2) … of the points that are in no smaller box with proxies."""
+    """Moments Σ w T_a(s_1) T_b(s_2) … of the points that lie in no smaller box with proxies."""
     weights, children, child = boxes.weights, boxes.children, boxes.child
     e = len(boxes.angles)
     for at in prange(len(which)):
         box = which[at]
-        own = moments[at]
-        n0, n1, n2 = own.shape
+        sums = moments[at]
+        n0, n1, n2 = sums.shape
         axes = np.empty((3, max(n0, n1, n2)))
         axes[:, 0] = 1.0
         half = HALF * 2.0 ** -boxes.level[box]
@@ -157,41 +155,41 @@ def _from_points(which, slot, boxes, moments):
                     for b in range(n1):
                         factor = weights[j] * axes[0, a] * axes[1, b]
                         for c in range(n2):
-                            own[a, b, c] += factor * axes[2, c]
+                            sums[a, b, c] += factor * axes[2, c]
 
 
 @njit()
 @no_type_check
-def _applied(axis, matrix, given):
-    """Σ_i matrix[a, i] given[…, i, …] along one axis, as far as the matrix goes."""
-    n0, n1, n2 = given.shape
+def _applied(axis, matrix, moments):
+    """Σ_i matrix[a, i] moments[…, i, …] along one axis, as far as the matrix goes."""
+    n0, n1, n2 = moments.shape
     rows, columns = matrix.shape
     if axis == 0:
         out = np.zeros((rows, n1, n2))
         for x in range(columns):
             for a in range(rows):
-                out[a] += matrix[a, x] * given[x]
+                out[a] += matrix[a, x] * moments[x]
     elif axis == 1:
         out = np.zeros((n0, rows, n2))
         for x in range(n0):
             for y in range(columns):
                 for a in range(rows):
                     for z in range(n2):
-                        out[x, a, z] += matrix[a, y] * given[x, y, z]
+                        out[x, a, z] += matrix[a, y] * moments[x, y, z]
     else:
         out = np.zeros((n0, n1, rows))
         for x in range(n0):
             for y in range(n1):
                 for z in range(columns):
                     for a in range(rows):
-                        out[x, y, a] += matrix[a, z] * given[x, y, z]
+                        out[x, y, a] += matrix[a, z] * moments[x, y, z]
     return out
 
 
 @njit()
 @no_type_check
 def _moved(offset, scale, nodes, turn):
-    """The matrix that turns moments on an interval into those on a larger one, where it lies at offset ± scale."""
+    """The matrix that turns moments on an interval at offset ± scale of a larger one into those on the larger one."""
     matrix, row = np.empty((len(nodes), len(nodes))), np.empty(len(nodes))
     for i in range(len(nodes)):
         _polynomials(offset + scale * nodes[i], row)
@@ -212,15 +210,15 @@ def _upwards(backwards, slot, boxes, nodes, turn, moments):
             part = child[box] + number
             if slot[part] < 0:
                 continue
-            given = moments[slot[part]]
+            moved = moments[slot[part]]
             for xi in range(e):
                 offset = (middle[part, xi] - middle[box, xi]) / HALF * 2.0 ** level[box]
                 if level[part] == level[box] + 1:
                     matrix = halves[0] if offset < 0 else halves[1]
                 else:
                     matrix = _moved(offset, 2.0 ** (level[box] - level[part]), nodes, turn)
-                given = _applied(3 - e + xi, matrix, given)
-            moments[slot[box]] += given
+                moved = _applied(3 - e + xi, matrix, moved)
+            moments[slot[box]] += moved
 
 
 @njit(parallel=True)
@@ -235,10 +233,10 @@ def _spread(which, slot, boxes, moments, nodes, turn, edge, blocks, first, begin
     for number in prange(len(which)):
         box = which[number]
         xi, point = np.empty(e), np.empty(d)
-        given = moments[slot[box]]
+        charges = moments[slot[box]]
         for c in range(e):
-            given = _applied(3 - e + c, turn, given)
-        flat = given.ravel()
+            charges = _applied(3 - e + c, turn, charges)
+        flat = charges.ravel()
         at = begins + number * each
         for part in range(blocks):
             block = first + number * blocks + part

@@ -1,4 +1,4 @@
-"""How wrong it is to take a box's proxies for its points, bounded.
+"""Bounds of the error made by summing a box's proxies in place of its points.
 
 Along one coordinate θ of a face the points y run through a great circle, so that for a query p, |p| = κ, the logit is
 ⟨p, y⟩ = κ' cos(φ − φ₀) with κ' ≤ κ and tan φ = tan θ/√C, where C − 1 is the sum of the other tan²θ. In the complex
@@ -23,9 +23,9 @@ from jaxtyping import Float
 from frostline.dynamics.mean_map.boxes import HALF
 
 RATIOS = (1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0, 24.0, 40.0, 80.0, 200.0)
-"""Values of ρ that are tried: small boxes take the large ones."""
+"""Values of ρ that are tried: large ones are best for small boxes."""
 ARCS = (1.0, 0.95, 0.85, 0.7, 0.5, 0.25, 0.0)
-"""Arcs of the ellipse: |x − middle| between these shares of its long half axis."""
+"""Arcs of the ellipse: |x − middle| lies between neighbouring shares of its long half axis."""
 
 
 class Bounds(NamedTuple):
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
 
 @cache
 def bounds(orders: tuple[int, ...], e: int, levels: int) -> Bounds:
-    """For so many nodes in each of ``e`` coordinates."""
+    """The bounds for these numbers of nodes in each of ``e`` coordinates."""
     rho = np.array(RATIOS)
     half = HALF * 2.0 ** -np.arange(levels + 1)[:, None]
     long, short = half * (rho + 1 / rho) / 2, half * (rho - 1 / rho) / 2

@@ -1,30 +1,52 @@
-"""Which engine: by dimension, device and number of tokens, and for large clouds by what a tree would have to sum."""
+"""The engines of the mean map by name, and the choice among them: (engine, reason).
+
+The choice goes by dimension, device and number of pairs, and for large clouds by the estimated cost of a tree.
+"""
 
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.dynamics.mean_map import dense
+from frostline.dynamics.mean_map.dense import WIDEST, blocks, fused, log_range
+from frostline.errors import BadParameter
 
 LOG = logging.getLogger("frostline")
+
+Engine: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, float], Tensor]
+"""Queries p (…, q, d), sources y (…, n, d), log weights and tolerance to the mean map (…, q, d)."""
+
+COMPILED = 1 << 19
+"""Pairs from which a compiled loop, or a kernel, is used: numba alone takes a second to import."""
+LOOP_DIMENSION = 4
+"""The largest dimension of compiled loops on a CPU."""
+LARGEST = 1e14
+"""Entries of p up to which rounding of logits is below 1."""
 LARGE = {2: 4_000_000, 3: 45_000_000, 4: 120_000_000}
 """Pairs below which building a tree takes longer than summing everything, by dimension."""
 WORTH = 0.85
-"""What a tree may cost, as estimated, of what the dense loop costs: the estimate is a little low."""
+"""The largest cost of a tree, as estimated, in units of the dense loop's: the estimate is a little low."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """An engine and why it was taken."""
+class Choice(NamedTuple):
+    """The engine chosen, by name, and the reason in words."""
 
     engine: str
     reason: str
+
+
+def select(
+    p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Tensor | None, tolerance: float
+) -> Choice:
+    """The engine that ``auto`` uses for this mean map, and why."""
+    return _selected(p, y, log_weights, tolerance)[0]
 
 
 def auto(
@@ -34,60 +56,112 @@ def auto(
     tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """The mean map by the engine that should be fastest."""
-    choice, found = _tried(p, y, log_weights, tolerance, evaluate=True)
+    choice, evaluate = _selected(p, y, log_weights, tolerance)
     LOG.debug("mean map: %s, because %s", choice.engine, choice.reason)
-    return dense.dense(p, y, log_weights, tolerance) if found is None else found
+    return evaluate()
 
 
-def choose(
-    p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Tensor | None, tolerance: float
-) -> Choice:
-    """What ``auto`` takes."""
-    return _tried(p, y, log_weights, tolerance, evaluate=False)[0]
+def dense(
+    p: Float[Tensor, "*batch q d"],
+    y: Float[Tensor, "*batch n d"],
+    log_weights: Float[Tensor, "*#batch n"] | None,
+    tolerance: float,
+) -> Float[Tensor, "*batch q d"]:
+    """Σ_j w_j e^{⟨p,y_j⟩} y_j / Σ_j w_j e^{⟨p,y_j⟩} over every pair, by the fastest kernel that is exact here."""
+    if _no_loop(p, y, log_weights) is None:
+        from frostline.dynamics.mean_map.loop import loop
+
+        return loop(p, y, log_weights, tolerance)
+    # On a GPU the fused kernels know no float64: torch would build the whole n×n matrix.
+    kernel = blocks if y.is_cuda and y.dtype == torch.float64 else fused
+    return kernel(p, y, log_weights, tolerance)
 
 
-def _tried(
-    p: Tensor, y: Tensor, log_weights: Tensor | None, tolerance: float, *, evaluate: bool
-) -> tuple[Choice, Tensor | None]:
-    """The choice; and, where it is the tree, what it found: the plan that was made to choose is used."""
+def _tree(*arguments: Any) -> Tensor:
+    # numba takes a second to import: only calls that need compiled loops import it.
+    from frostline.dynamics.mean_map.tree import tree
+
+    return tree(*arguments)
+
+
+def _cuda(*arguments: Any) -> Tensor:
+    try:
+        from frostline.dynamics.mean_map.cuda import cuda
+    except ModuleNotFoundError as error:
+        raise BadParameter(f'the cuda engine needs {error.name}, which is not installed; use engine="dense".') from None
+    return cuda(*arguments)
+
+
+ENGINES: dict[str, Engine] = {
+    "auto": auto,
+    "dense": dense,
+    "fused": fused,
+    "blocks": blocks,
+    "tree": _tree,
+    "cuda": _cuda,
+}
+"""Every engine by its name."""
+
+
+def engine_named(name: str) -> Engine:
+    """The engine of that name."""
+    if not isinstance(name, str) or name not in ENGINES:
+        raise BadParameter(f"engine {name!r} is unknown; there are: {', '.join(ENGINES)}.")
+    return ENGINES[name]
+
+
+def _selected(
+    p: Tensor, y: Tensor, log_weights: Tensor | None, tolerance: float
+) -> tuple[Choice, Callable[[], Tensor]]:
+    """The choice, and the evaluation by that engine; a tree that was planned for the choice is used again."""
     q, n, d = p.shape[-2], y.shape[-2], y.shape[-1]
+    dense_here = partial(dense, p, y, log_weights, tolerance)
     if y.is_cuda:
-        return _on_gpu(p, y, log_weights, tolerance, evaluate=evaluate)
-    if not dense.worth_compiling(p, y):
-        why = f"d = {d}" if d > 4 else f"{q:,} × {n:,} pairs are few"
-        return Choice("dense", why), None
-    if not dense.compilable(p, log_weights):
-        return Choice("dense", "weights or logits are too far apart for compiled loops"), None
-    if q * n < LARGE.get(d, math.inf):
-        return Choice("dense", f"{q:,} × {n:,} pairs are fewer than a tree pays for"), None
-    # numba takes a second to import: only those who need compiled loops pay for it.
+        reason = _no_kernel(p, y, log_weights, tolerance)
+        if reason is not None:
+            return Choice("dense", reason), dense_here
+        return Choice("cuda", f"the tokens are on a GPU, d = {d}"), partial(_cuda, p, y, log_weights, tolerance)
+    reason = _no_loop(p, y, log_weights)
+    if reason is None and q * n < LARGE.get(d, math.inf):
+        reason = f"{q:,} × {n:,} pairs are fewer than a tree pays for"
+    if reason is not None:
+        return Choice("dense", reason), dense_here
     from frostline.dynamics.mean_map.tree import LEAST_TOLERANCE, plans
 
     if tolerance < LEAST_TOLERANCE:
-        return Choice("dense", f"a tolerance of {tolerance:g} is below what a tree promises"), None
-    made = list(plans(p, y, log_weights, tolerance))
-    cost, pairs = np.mean([plan.cost() for plan in made], axis=0)
+        return Choice("dense", f"a tolerance of {tolerance:g} is below what a tree promises"), dense_here
+    members = list(plans(p, y, log_weights, tolerance))
+    cost, pairs = np.mean([plan.cost() for plan in members], axis=0)
     if cost > WORTH * n:
-        why = f"a tree would sum about {pairs:,.0f} of {n:,} sources per query and take {cost / n:.1f} of the time"
-        return Choice("dense", why), None
-    choice = Choice("tree", f"it sums about {pairs:,.0f} instead of {n:,} sources per query")
-    if not evaluate:
-        return choice, None
-    return choice, torch.stack([torch.from_numpy(plan.mean_map()) for plan in made]).reshape(p.shape)
+        reason = f"a tree would sum about {pairs:,.0f} of {n:,} sources per query and take {cost / n:.1f} of the time"
+        return Choice("dense", reason), dense_here
+    return (
+        Choice("tree", f"it sums about {pairs:,.0f} instead of {n:,} sources per query"),
+        lambda: torch.from_numpy(np.stack([plan.mean_map() for plan in members])).reshape(p.shape),
+    )
 
 
-def _on_gpu(
-    p: Tensor, y: Tensor, log_weights: Tensor | None, tolerance: float, *, evaluate: bool
-) -> tuple[Choice, Tensor | None]:
+def _no_loop(p: Tensor, y: Tensor, log_weights: Tensor | None) -> str | None:
+    """The reason why a compiled loop on the CPU cannot be used, or does not pay; None where it does."""
     q, n, d = p.shape[-2], y.shape[-2], y.shape[-1]
-    if q * n < dense.COMPILED:
-        return Choice("dense", f"{q:,} × {n:,} pairs are few"), None
-    if find_spec("triton") is None:
-        return Choice("dense", "triton is not installed"), None
-    from frostline.dynamics.mean_map.cuda import cuda, unable
+    if d > LOOP_DIMENSION:
+        return f"d = {d}"
+    if y.is_cuda or y.dtype != torch.float64 or p.shape[:-1].numel() * n < COMPILED:
+        return f"{q:,} × {n:,} pairs are few"
+    # Compiled loops cut exponentials off at e^−700, and take ⟨p, y⟩ ≤ |p| for granted.
+    wide = log_weights is not None and log_range(log_weights) > WIDEST
+    if wide or not float(p.abs().max()) < LARGEST:
+        return "weights or logits are too far apart for compiled loops"
+    return None
 
-    reason = unable(p, log_weights, tolerance)
-    if reason is not None:
-        return Choice("dense", reason), None
-    choice = Choice("cuda", f"the tokens are on a GPU, d = {d}")
-    return choice, cuda(p, y, log_weights, tolerance) if evaluate else None
+
+def _no_kernel(p: Tensor, y: Tensor, log_weights: Tensor | None, tolerance: float) -> str | None:
+    """The reason why the GPU kernel cannot be used, or does not pay; None where it does."""
+    q, n = p.shape[-2], y.shape[-2]
+    if q * n < COMPILED:
+        return f"{q:,} × {n:,} pairs are few"
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    from frostline.dynamics.mean_map.cuda import unable
+
+    return unable(p, log_weights, tolerance)

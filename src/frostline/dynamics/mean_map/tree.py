@@ -1,4 +1,4 @@
-"""The tree engine: for low dimensions, what does not matter is left out and what cannot be told apart is merged.
+"""The tree engine for d ≤ 4: sources that do not matter are left out, sources that look alike are merged.
 
 Queries that are close (``groups``) share a list of sources and of proxies (``lists``), which is summed in float64.
 """
@@ -13,6 +13,7 @@ from jaxtyping import Float
 from numba import get_num_threads, prange
 from torch import Tensor
 
+from frostline.arrays import evenly_spread
 from frostline.compiled import interruptible, njit
 from frostline.dynamics.mean_map.boxes import LEVELS, Boxes, Sorted, boxed, in_boxes
 from frostline.dynamics.mean_map.dense import WIDEST, log_range
@@ -24,15 +25,25 @@ from frostline.dynamics.mean_map.proxy_errors import Bounds, bounds
 from frostline.errors import BadParameter
 
 DIMENSIONS = (2, 3, 4)
+"""Dimensions in which the engine works."""
 LEAST_TOLERANCE = 1e-13
+"""The smallest tolerance that can be met: float64 rounds there."""
 LARGEST = 500.0
-"""Exponents that a group's queries may have."""
-PAIR, BOX, GROUP, PROXY, MOMENT = 1.2, 150.0, 6000.0, 200.0, 0.6
-"""What a pair, a box that is looked at, a group, a proxy and a moment of a point cost, in pairs of the dense loop."""
+"""The largest exponent of the queries of a group; where it may be larger they are summed one by one."""
+PAIR = 1.2
+"""Cost of a pair, in pairs of the dense loop; so are the following costs."""
+BOX = 150.0
+"""Cost of examining a box."""
+GROUP = 6000.0
+"""Cost of a group of queries."""
+PROXY = 200.0
+"""Cost of making a proxy."""
+MOMENT = 0.6
+"""Cost of a moment of a point."""
 SOME = 32
-"""Queries, and groups of them, that the cost is estimated from."""
+"""Queries, and groups of them, from which the cost is estimated."""
 CHUNK = 1024
-"""Sources copied together: they stay in the cache while every query of a group goes through them."""
+"""Sources copied together: they stay in the cache while every query of a group sums them."""
 
 
 def orders(d: int, tolerance: float) -> tuple[int, ...]:
@@ -44,9 +55,9 @@ def orders(d: int, tolerance: float) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything that is known of queries and sources before anything is summed."""
+    """Queries in groups, sources in boxes, and bounds of errors: everything that is prepared before summing."""
 
-    asked: Sorted
+    queries: Sorted
     groups: Groups
     boxes: Boxes
     orders: tuple[int, ...]
@@ -62,51 +73,53 @@ class Plan:
         log_weights: Float[np.ndarray, " n"] | None,
         tolerance: float,
     ) -> "Plan":
+        """The plan for queries p, sources y and their log weights."""
         d = p.shape[1]
         weights = np.ones(len(y)) if log_weights is None else np.exp(log_weights - log_weights.max())
-        # Queries that overflow give no numbers, which is the caller's to refuse.
+        # Queries that overflow give NaN, which the caller refuses.
         with interruptible(), np.errstate(over="ignore", invalid="ignore"):
             boxes = boxed(np.ascontiguousarray(y), weights / weights.sum())
             size = np.sqrt((p * p).sum(1, keepdims=True))
             # Where p = 0 every direction is as good.
             directions = np.where(size > 0, p / np.where(size > 0, size, 1.0), 1 / np.sqrt(d))
-            asked = in_boxes(directions, leaf=8)
-            groups = grouped(np.ascontiguousarray(p[asked.order]), asked)
+            queries = in_boxes(directions, leaf=8)
+            groups = grouped(np.ascontiguousarray(p[queries.order]), queries)
             used = orders(d, tolerance)
             table = bounds(used, d - 1, LEVELS[d - 1])
-            return cls(asked, groups, boxes, used, float(size.min()), table, tolerance)
+            return cls(queries, groups, boxes, used, float(size.min()), table, tolerance)
 
     def cost(self) -> tuple[float, float]:
-        """What a query will cost, in pairs of the dense loop, and how many sources and proxies it will sum; in the mean
-        of some."""
+        """Estimates, from some queries: the cost of a query in pairs of the dense loop, and the items it will sum."""
         q, groups, by_start = len(self.groups.p), len(self.groups.start), np.argsort(self.groups.start)
-        places = np.linspace(0, q - 1, SOME).astype(int)
+        queries = evenly_spread(q, SOME)
         # Pairs are those of queries, lists those of groups: some of each are looked at.
-        own = by_start[np.searchsorted(self.groups.start[by_start], places, side="right") - 1]
-        some = np.append(own, np.linspace(0, groups - 1, SOME).astype(int))
+        groups_of_queries = by_start[np.searchsorted(self.groups.start[by_start], queries, side="right") - 1]
+        some = np.append(groups_of_queries, evenly_spread(groups, SOME))
         few = sketched(self.boxes, self.orders, self.kappa)
         with interruptible():
             counts, seen = counted(some, self.groups, self.boxes, few, self.table, self.tolerance)
-        pairs, listing = counts[:SOME].mean(), (BOX * seen[SOME:].mean() + GROUP) * groups / q
+        pairs = counts[: len(queries)].mean()
+        listing = (BOX * seen[len(queries) :].mean() + GROUP) * groups / q
         d, n = self.boxes.points.shape
         moments = n * self.orders[-1] ** (d - 1) if len(few.size) else 0
         building = (PROXY * few.start[-1] + MOMENT * moments) / q
         return float(PAIR * pairs + listing + building), float(pairs)
 
     def mean_map(self) -> Float[np.ndarray, "q d"]:
-        found = np.empty(self.groups.p.shape)
+        """The mean map of every query, in the order in which queries came."""
+        means = np.empty(self.groups.p.shape)
         with interruptible():
             made = proxies(self.boxes, self.orders, self.kappa)
-            _evaluate(self.groups, self.boxes, made, self.table, self.tolerance, 8 * get_num_threads(), found)
-        out = np.empty_like(found)
-        out[self.asked.order] = found
+            _evaluate(self.groups, self.boxes, made, self.table, self.tolerance, 8 * get_num_threads(), means)
+        out = np.empty_like(means)
+        out[self.queries.order] = means
         return out
 
 
 def plans(
     p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Tensor | None, tolerance: float
 ) -> Iterator[Plan]:
-    """One for every member of an ensemble."""
+    """A plan for every member of an ensemble."""
     d, n = p.shape[-1], y.shape[-2]
     logs = None if log_weights is None else log_weights.expand(*y.shape[:-1]).reshape(-1, n).numpy()
     members = zip(p.reshape(-1, p.shape[-2], d).numpy(), y.reshape(-1, n, d).numpy(), strict=True)
@@ -122,12 +135,12 @@ def tree(
 ) -> Float[Tensor, "*batch q d"]:
     """Within ``tolerance`` of Σ_j w_j e^{⟨p,y_j⟩} y_j / Σ_j w_j e^{⟨p,y_j⟩} in every query."""
     refuse(p, log_weights, tolerance)
-    found = [plan.mean_map() for plan in plans(p, y, log_weights, tolerance)]
-    return torch.from_numpy(np.stack(found)).reshape(p.shape)
+    means = [plan.mean_map() for plan in plans(p, y, log_weights, tolerance)]
+    return torch.from_numpy(np.stack(means)).reshape(p.shape)
 
 
 def refuse(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance: float) -> None:
-    """Say what the tree cannot do."""
+    """Refuse dimensions, devices, weights and tolerances for which the engine does not work."""
     if p.shape[-1] not in DIMENSIONS:
         raise BadParameter(
             f"the tree engine works in 2, 3 and 4 dimensions, not {p.shape[-1]}: boxes would need more proxies "
@@ -149,16 +162,16 @@ def refuse(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance
 
 @njit()
 @no_type_check
-def _sum(p, group, boxes, proxies, found, count, z, w, sums, out):
-    """The mean map of some queries over what is listed."""
+def _sum(p, group, boxes, proxies, items, count, z, w, sums, out):
+    """The mean map of some queries over the listed leaves and blocks of proxies."""
     d, filled = p.shape[1], 0
     query = np.zeros(len(z))
     sums[: len(p)] = 0.0
     for item in range(count):
-        one = found[item]
-        points, weights = (proxies.points, proxies.weights) if one < 0 else (boxes.points, boxes.weights)
-        low = proxies.start[-1 - one] if one < 0 else boxes.start[one]
-        high = proxies.start[-one] if one < 0 else boxes.stop[one]
+        number = items[item]
+        points, weights = (proxies.points, proxies.weights) if number < 0 else (boxes.points, boxes.weights)
+        low = proxies.start[-1 - number] if number < 0 else boxes.start[number]
+        high = proxies.start[-number] if number < 0 else boxes.stop[number]
         while low < high or (item == count - 1 and filled):
             take = min(high - low, CHUNK - filled)
             for k in range(d):
@@ -185,7 +198,7 @@ def _evaluate(groups, boxes, proxies, table, tolerance, parts, out):
     d = groups.p.shape[1]
     for part in prange(parts):
         stack = np.empty(STACK, np.int64)
-        found = np.empty(len(boxes.start) + len(proxies.size), np.int64)
+        items = np.empty(len(boxes.start) + len(proxies.size), np.int64)
         z, w, sums = np.zeros((max(3, d), CHUNK)), np.empty(CHUNK), np.empty((MANY, max(3, d) + 1))
         # Neighbouring groups cost alike: every part has some from everywhere.
         for number in range(part, len(groups.start), parts):
@@ -194,11 +207,11 @@ def _evaluate(groups, boxes, proxies, table, tolerance, parts, out):
             while first < last:
                 middle = groups.middle[number] if together else groups.p[first]
                 group = seen_from(middle, groups.radius[number] if together else 0.0, boxes, stack)
-                count, widest, _ = within(group, boxes, proxies, table, tolerance, stack, found)
+                count, widest, _ = within(group, boxes, proxies, table, tolerance, stack, items)
                 if group.spread * widest > LARGEST:
                     # Exponentials might overflow: one query after the other instead.
                     together = False
                     continue
                 end = last if together else first + 1
-                _sum(groups.p[first:end], group, boxes, proxies, found, count, z, w, sums, out[first:end])
+                _sum(groups.p[first:end], group, boxes, proxies, items, count, z, w, sums, out[first:end])
                 first = end
