@@ -34,20 +34,20 @@ def predict(spec: specs.Spec, p: float = 2.0) -> dict[str, Any]:
                 "limit": target.facts(),
                 "heads": [_head(head) for head in layer],
                 "tokens_without_limit": [int(i) for i in target.undefined(x0)] if closed_form else None,
-                "rates": _facts_or_reason(lambda layer=layer: _rates(layer, p)),
+                "rates": _facts_or_reason(_rates, layer, p),
                 "laplace": [_laplace(head, x0) for head in layer],
-                "bound": _facts_or_reason(lambda layer=layer: _bound(layer, p)),
-                "terminal": _facts_or_reason(lambda layer=layer: _terminal(layer, x0, weights)),
+                "bound": _facts_or_reason(_bound, layer, p),
+                "terminal": _facts_or_reason(_terminal, layer, x0, weights),
             }
         )
     assumptions = regime(layers, x0, weights=weights, until=spec.until)
     return {"layers": rows, "regime": assumptions.facts() | {"meaning": assumptions.describe()}}
 
 
-def _facts_or_reason(facts: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _facts_or_reason(facts: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """The facts, or the sentence that says why there are none."""
     try:
-        return facts() | {"none_because": None}
+        return facts(*arguments) | {"none_because": None}
     except (BadParameter, NoLimit) as error:
         return {"none_because": str(error)}
 
