@@ -185,7 +185,7 @@ class _Walk:
         total = defects.sum(0)
         radius, verified = 1.5 * (self.theta + total) + 1e-15, np.zeros(len(total), dtype=bool)
         for _ in range(ATTEMPTS):
-            # Once a radius is verified, what follows from it is a smaller one that holds as well.
+            # A verified radius implies a smaller one that holds as well.
             rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
             with np.errstate(over="ignore"):
                 highest = PAD * (self.theta + total) * np.exp(np.maximum(rate, 0.0) * arc.h)
@@ -193,7 +193,7 @@ class _Walk:
             radius = np.where(verified, np.minimum(radius, highest), 1.5 * highest)
         rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
         with np.errstate(over="ignore", invalid="ignore"):
-            # What is added in a piece is carried on for the rest of the step, at most the whole piece included.
+            # A defect in one piece grows over the rest of the step, at most the whole piece included.
             left = arc.h * (1 - np.arange(PIECES) / PIECES)[:, None]
             carried = (np.exp(rate * np.where(rate > 0, left, left - arc.h / PIECES)) * defects).sum(0)
             theta = PAD * (self.theta * np.exp(rate * arc.h) + carried)

@@ -71,7 +71,7 @@ class Fit(Result):
     @property
     def ceiling(self) -> Bound:
         """The fitted curve with M raised until no measured point lies above it."""
-        # A rounding above: the point that touches must not lie above by an ulp.
+        # Rounded up, so that the highest point does not lie above the curve by an ulp.
         raised = self.M.value * float(np.exp(max(0.0, float(self.residuals.max())))) * (1 + 1e-12)
         return Bound(raised, self.C.value, self.c.value, origin="fitted")
 

@@ -257,7 +257,7 @@ class _Reading:
         first = self.low - int(np.argmin(inside[self.low :: -1])) + 1 if not inside[: self.low + 1].all() else 0
         after = inside[self.low :]
         last = self.low + (len(after) if after.all() else int(np.argmin(after))) - 1
-        # The fall just before: a factor e, or what there is of it.
+        # The fall just before: by a factor e, or the whole fall where that is less.
         top = min(self.y[first] + 1.0, self.y[start])
         before = np.flatnonzero(self.y[start : first + 1] >= top)
         above = start + int(before[-1]) if len(before) else start
@@ -267,7 +267,7 @@ class _Reading:
         if first - above < 1 or last - first < 3:
             return None, "too few times before or at the lowest distance to tell; take smaller steps."
         speed = (self.y[above] - self.y[first]) / falling
-        # A band that noise has widened holds more of a decay as well: ask for more.
+        # A band that noise has widened also contains more of a decay, so more is required.
         slow = band**2 / np.log(BAND) / flat if flat > 0 else np.inf
         if not speed >= SLOWER * slow:
             if last == len(self.t) - 1:

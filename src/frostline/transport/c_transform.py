@@ -240,7 +240,7 @@ def _least(x, record, p, geodesic):
         square += away * away
         shift += half * (x[k] - record[2 * d + k])
     if geodesic:
-        # Near antipodes the angle hangs on the chord's last digits; a shorter one is on the safe side.
+        # Near antipodes the angle depends on the chord's last digits; a shorter chord keeps the bound valid.
         chord = np.sqrt(square) * (1 - (d + 8) * 2.3e-16)
         angle = 2 * np.arcsin(min(1.0, chord / 2))
         return (angle * angle if p == 2 else angle**p) - record[4 * d]
@@ -282,7 +282,7 @@ def _transform(x, y, g, records, start, stop, p, geodesic):
         stack, bounds = np.empty(128, np.int64), np.empty(128)
         place = 0
         for i in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
-            # The answer of the query before is a good first guess: nearly everything else can be left out at once.
+            # The answer of the previous query is a good first guess, with which most branches are left out at once.
             best = _cost(x[i], y[place], p, geodesic) - g[place]
             stack[0], bounds[0], height = 0, -np.inf, 1
             while height > 0:

@@ -59,7 +59,7 @@ def circular(
     least = _least(
         lambda shift: _pass(s, ends[0], t, ends[1], shift, p), lambda shift: float(_corner(ends[0], ends[1], shift))
     )
-    # Moving the lost mass anywhere costs at most this; powers below SMALLEST are no numbers any more.
+    # Moving the lost mass anywhere costs at most this; powers below SMALLEST underflow.
     off = np.pi * max(lost, SMALLEST if 0 < least < SMALLEST or (least == 0 and p > 2) else 0.0) ** (1 / p)
     return float(np.pi * least ** (1 / p)), float(off)
 

@@ -58,7 +58,7 @@ def _coupled(problem: Problem, away: np.ndarray, goal: np.ndarray) -> Coupling:
     x, y = np.flatnonzero(a > SLIVER * problem.a), np.flatnonzero(b > SLIVER * problem.b)
     if not (len(x) and len(y)):
         return Coupling(rows, columns, mass)
-    # Both sums agree up to rounding; groups halve each by its own.
+    # Both sums agree up to rounding; each cloud is halved by its own sum.
     rest = Problem(problem.x[x], problem.y[y], a[x], b[y], problem.p, problem.metric, x, y)
     others = solved(rest, halved(rest.x, rest.a, rest.y, rest.b))
     pieces = (rows, x[others.rows]), (columns, y[others.columns]), (mass, others.mass)

@@ -27,7 +27,7 @@ def balanced(
     """
     n = len(a)
     slack = np.concatenate([SLIVER * a, SLIVER * b] if known is None else known).astype(float)
-    # A piece within the rounding of both its ends is none.
+    # A piece that is within the rounding of both its ends is dropped.
     real = plan.mass > np.minimum(slack[plan.rows], slack[n + plan.columns])
     rows, columns = plan.rows[real], plan.columns[real] + n
     size = n + len(b)
@@ -39,7 +39,7 @@ def balanced(
     heaviest = np.lexsort((need, part))
     last[heaviest[np.append(np.flatnonzero(np.diff(part[heaviest])), size - 1)]] = True
     mass = _peel(rows, columns, plan.mass[real], need, last)
-    # The heaviest point of a part answers for the rounding of all of them.
+    # The heaviest point of a part takes the rounding of all its points.
     slack[last] = np.bincount(part, weights=slack, minlength=parts)[part[last]]
     excess = np.maximum(0.0, np.abs(need).astype(float) - slack).sum()
     used = mass > 0

@@ -1,7 +1,7 @@
 """Two discrete measures to compare: checked, in float64, without massless points and with repeated points merged."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -89,19 +89,9 @@ class Problem:
     @property
     def flipped(self) -> "Problem":
         """The same problem from y to x."""
-        return Problem(
-            self.y,
-            self.x,
-            self.b,
-            self.a,
-            self.p,
-            self.metric,
-            self.y_of,
-            self.x_of,
-            self.scale,
-            self.y_given,
-            self.x_given,
-        )
+        x, a, x_of, x_given = self.x, self.a, self.x_of, self.x_given
+        y, b, y_of, y_given = self.y, self.b, self.y_of, self.y_given
+        return replace(self, x=y, y=x, a=b, b=a, x_of=y_of, y_of=x_of, x_given=y_given, y_given=x_given)
 
     def distances(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """c(x_i, y_i), pair by pair."""
