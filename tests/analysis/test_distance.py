@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import frostline as fl
+from frostline.analysis.distance import DistanceRecorder, Measure, Target
 from frostline.errors import BadArray, BadRun, NoLimit
 from frostline.transport.exact import exact
 
@@ -98,3 +99,32 @@ def test_bad_calls_get_a_sentence(circle, two_clusters):
         fl.distance_curve(circle, fl.sample.uniform(5, 2, seed=0))
     with pytest.raises(BadRun, match="kept no times"):
         fl.distance_curve(fl.simulate(two_clusters, np.eye(3), until=1.0, watch=lambda step: True))
+
+
+def test_a_measure_knows_the_distance_and_its_bounds(circle):
+    """The one home of the distance: what a run, its recorder and the explorer's frames are measured with."""
+    measure, goal = Measure.of_run(circle), fl.limit(circle.layers[0][0])(circle.initial)
+    interval = measure.interval(circle.tokens[-1])
+    assert interval.value == pytest.approx(exact(circle.tokens[-1], goal), rel=1e-9)
+    assert not measure.exact and measure.left_out == 0 and measure.distance(circle.tokens[-1]) >= interval.lower
+    assert np.array_equal(measure.along(circle), [measure.distance(x) for x in circle.tokens])
+
+
+def test_a_target_without_a_limit_says_why(two_clusters):
+    x0 = fl.sample.uniform(5, 3, seed=0)
+    stack = Target.of([[two_clusters], [two_clusters]], x0, None)
+    turning = Target.of([[fl.Attention.from_matrices(np.eye(2), [[0, -1.0], [1, 0]], 1.0)]], x0[:, :2], None)
+    assert stack.limit is None and stack.why_none.startswith("A stack of 2 layers")
+    assert turning.limit is not None and turning.tokens is None and "rotation" in turning.why_none
+    recorder = DistanceRecorder(stack, [])
+    recorder.add(0.0, x0)
+    assert recorder.points == [] and recorder.facts()["last"] is None
+    recorder = DistanceRecorder(Target.of([[two_clusters]], x0, None), [(0.0, 0.5), (1.0, 0.2), (2.0, 0.3)])
+    facts = recorder.facts()
+    assert (facts["first"], facts["last"], facts["smallest"], facts["smallest_at"]) == (0.5, 0.3, 0.2, 1.0)
+    assert facts["exact"] and facts["none_because"] is None
+
+
+def test_facts_are_what_a_run_directory_stores(circle):
+    facts = fl.distance_curve(circle).facts()
+    assert list(facts) == ["times", "value", "lower", "upper", "method"] and facts["method"] == ["exact"] * 4

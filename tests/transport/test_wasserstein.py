@@ -214,3 +214,10 @@ def test_bad_calls_get_a_sentence(rng):
         fl.wasserstein(many, many[::-1], method="exact")
     with pytest.raises(BadParameter, match="takes up to 64"):
         fl.wasserstein(many, many[::-1], method="atoms")
+
+
+def test_a_coupling_is_a_result_and_a_tuple():
+    plan = fl.wasserstein([[1.0, 0.0], [0.0, 1.0]], np.eye(2)[::-1], method="exact", plan=True).plan
+    rows, columns, mass = plan
+    assert isinstance(plan, tuple) and plan.describe() == "2 pairs, mass 1"
+    assert plan.facts() == {"rows": rows.tolist(), "columns": columns.tolist(), "mass": mass.tolist()}

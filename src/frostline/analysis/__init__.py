@@ -1,1 +1,1 @@
-"""What a run says about the theory."""
+"""Measurements of a run against the theory."""

@@ -16,7 +16,7 @@ from frostline.arrays import as_float64, as_order
 from frostline.attention import is_plain
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun
-from frostline.printable import one_line
+from frostline.results import Result
 from frostline.sphere import unit_rows
 from frostline.theory.expansion import PAD, Derivative
 from frostline.theory.flow import zero_temperature
@@ -25,29 +25,31 @@ from frostline.theory.regime import Regime
 from frostline.transport.index_coupling import power_mean
 
 VACUOUS = 2.0
-"""The diameter of the sphere: a bound from here on says nothing."""
+"""The diameter of the sphere; a bound of this size or more is vacuous."""
 PIECES = 8
-"""Into so many pieces each step is cut to bound its defect; evaluating F costs no mean map."""
+"""Pieces into which each step is cut to bound its defect; the evaluation of F costs no mean map."""
 PATH_ERROR = 1e-9
-"""What zero_temperature promises, per 10/‖V‖ of time beyond the first; measured errors are below 1e-12."""
+"""The error zero_temperature guarantees, per 10/‖V‖ of time beyond the first; measured errors are below 1e-12."""
 LONGEST_GAP = 1.0
-"""Kept times farther apart than this (in units of 1/‖V‖) say too little about the way between them."""
+"""Largest gap between kept times, in units of 1/‖V‖, that can be certified without a replay."""
 ATTEMPTS = 8
 """Tries to find a radius that holds for a step; a token for which none is found counts as lost."""
 STRAY = 1e-6
-"""A replay this far from what was kept is another run."""
+"""A replay that differs by this much from the kept tokens belongs to another run."""
 ROUNDING = 1e-13
+"""Relative rounding of the velocity of an arc and of the field."""
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """W_p to the target is no more than ``values``, at each kept time of this run of n tokens (not the mean field).
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Result):
+    """W_p to the target is at most ``values`` at each kept time of this run of n tokens (not of the mean field).
 
-    target     "limit" (Π♯ρ₀), or "zero-temperature path" (ρ_t^∞) where the tokens have no limit
-    times, values (k,)   the bound; ``vacuous`` (k,) marks those ≥ 2, which say nothing
-    temperature (k,)     the part that is due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}
-    approach (k,)        the part that is there at zero temperature already: W_p(ρ_t^∞, target), index coupling
-    angles (k, n)        θ_i, a bound of each token's angle to its own zero-temperature path (π: nothing is known)
+    target               "limit" (Π♯ρ₀), or "zero-temperature path" (ρ_t^∞) where the tokens have no limit
+    p                    the order of the distance
+    times, values (k,)   the bound; ``vacuous`` (k,) marks values ≥ 2, which every distance satisfies
+    temperature (k,)     the part due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}
+    approach (k,)        the part present at zero temperature: W_p(ρ_t^∞, target), index coupling
+    angles (k, n)        θ_i, a bound of each token's angle to its own zero-temperature path (π: unknown)
     defect (k,)          a bound of |ẋ − F(x)| up to then, over all tokens
     """
 
@@ -63,32 +65,51 @@ class Certificate:
 
     @property
     def vacuous(self) -> Bool[np.ndarray, "k"]:
+        """Which values are no less than 2, the largest distance on the sphere."""
         return ~(self.values < VACUOUS)
 
     def describe(self) -> str:
-        """The last kept time in words."""
-        what = "its limit" if self.target == "limit" else "the zero-temperature path of the same tokens"
+        """The bound at the last kept time, in words."""
+        target = "its limit" if self.target == "limit" else "the zero-temperature path of the same tokens"
         t, value = self.times[-1], self.values[-1]
         lost = int((self.angles[-1] >= np.pi).sum())
         tail = f" {lost} of {self.angles.shape[1]} tokens could not be followed." if lost else ""
         if self.vacuous[-1]:
             return f"Vacuous at t = {t:g}: the certificate is {value:.3g}, and no distance exceeds 2.{tail}"
         return (
-            f"Certified at t = {t:g}: W{self.p:g} from this run to {what} is at most {value:.4g} "
+            f"Certified at t = {t:g}: W{self.p:g} from this run to {target} is at most {value:.4g} "
             f"({self.temperature[-1]:.3g} from temperature and steps, {self.approach[-1]:.3g} from the approach)."
             f"{tail}"
         )
 
-    def __repr__(self) -> str:
-        return one_line(self, self.describe())
-
 
 def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Certificate:
-    """Certify a run of one plain head: W_p from its tokens to their limit, at every time it kept.
+    """Prove a bound of W_p from the tokens of a run to their limit, at every time it kept (THEORY section 7).
 
-    The run is replayed to see the steps it did not keep; ``replayed=False`` uses the kept times alone, which must then
-    be close together.
+    Parameters
+    ----------
+    run : Trajectory
+        A run of one layer with one head and no key bias.
+    p : float
+        Order of the distance.
+    replayed : bool
+        Whether to replay the run for the steps it did not keep. With False the kept times alone are used, which must
+        then be close together.
 
+    Returns
+    -------
+    Certificate
+        The bound at each kept time and its parts.
+
+    Raises
+    ------
+    BadParameter
+        The run has several layers, several heads or a key bias.
+    BadRun
+        The kept tokens do not belong to this run, or their times are too far apart.
+
+    Examples
+    --------
     >>> from frostline import Attention, sample, simulate
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1000.0)
     >>> run = simulate(head, sample.uniform(200, 2, seed=0), until=4.0)
@@ -124,7 +145,7 @@ def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Ce
 
 
 def _kept(run: Trajectory, size: float) -> list[Node]:
-    """The kept times alone, refused when they leave too much of the way open."""
+    """The kept times alone; refused when they are too far apart."""
     frames = [as_float64(frame) for frame in run.tokens]
     start = as_float64(run.initial)
     if run.times[0] == 0 and not np.abs(frames[0] - start).max() < STRAY:
@@ -150,7 +171,7 @@ class _Walk:
         self.last: tuple[Node, np.ndarray] | None = None
 
     def to(self, node: Node, slope: Float[np.ndarray, "n d"]) -> None:
-        """On to this node, where the tokens move with this velocity."""
+        """Advance to this node, where the tokens move with the velocity ``slope``."""
         if self.last is None:
             self.theta = np.zeros(len(node.tokens))
         else:
@@ -164,7 +185,7 @@ class _Walk:
         total = defects.sum(0)
         radius, verified = 1.5 * (self.theta + total) + 1e-15, np.zeros(len(total), dtype=bool)
         for _ in range(ATTEMPTS):
-            # Once a radius is verified, what follows from it is a smaller one that holds as well.
+            # A verified radius implies a smaller one that holds as well.
             rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
             with np.errstate(over="ignore"):
                 highest = PAD * (self.theta + total) * np.exp(np.maximum(rate, 0.0) * arc.h)
@@ -172,7 +193,7 @@ class _Walk:
             radius = np.where(verified, np.minimum(radius, highest), 1.5 * highest)
         rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
         with np.errstate(over="ignore", invalid="ignore"):
-            # What is added in a piece is carried on for the rest of the step, at most the whole piece included.
+            # A defect in one piece grows over the rest of the step, at most the whole piece included.
             left = arc.h * (1 - np.arange(PIECES) / PIECES)[:, None]
             carried = (np.exp(rate * np.where(rate > 0, left, left - arc.h / PIECES)) * defects).sum(0)
             theta = PAD * (self.theta * np.exp(rate * arc.h) + carried)
@@ -194,10 +215,10 @@ class _Walk:
             sizes = sizes + ROUNDING * (arc.speed + field + steep) + 4e-16 / arc.h
             rise = arc.acceleration + arc.speed * steepness
             piece = arc.h / PIECES
-            found = PAD * (piece * (sizes[1:] + sizes[:-1]) / 2 + rise * piece**2 / 4)
+            defects = PAD * (piece * (sizes[1:] + sizes[:-1]) / 2 + rise * piece**2 / 4)
             highest = np.maximum(sizes[1:], sizes[:-1]) + rise * piece / 2
             self.worst = max(self.worst, float(np.where(np.isfinite(highest), highest, np.inf).max()))
-        return np.where(np.isfinite(found), found, np.inf)
+        return np.where(np.isfinite(defects), defects, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,10 +233,11 @@ class _Arc:
     speed: Float[np.ndarray, "n"]
     """|ẋ| is at most this."""
     acceleration: Float[np.ndarray, "n"]
-    """So is the covariant acceleration |P_x ẍ|."""
+    """The covariant acceleration |P_x ẍ| is at most this."""
 
     @classmethod
     def between(cls, start: Node, slope: np.ndarray, end: Node, end_slope: np.ndarray) -> "_Arc":
+        """The arc between two nodes with these velocities, and its bounds."""
         h = end.time - start.time
         points = np.stack([start.tokens, start.tokens + h / 3 * slope, end.tokens - h / 3 * end_slope, end.tokens])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -256,19 +278,19 @@ class _Arc:
 
 
 def _closed(run: Trajectory, p: float, angles: np.ndarray, strays: np.ndarray, defects: np.ndarray) -> Certificate:
-    """From angles to distances: each token's chord to its zero-temperature path, and that path's to the target."""
+    """The certificate: each token's chord to its zero-temperature path, and that path's distance to the target."""
     start = unit_rows(as_float64(run.initial))
     layers = [list(layer) for layer in run.layers]
     path = zero_temperature(layers, start, times=run.times)
-    found = limit(layers)
-    goal = found(start) if found.kind not in ("rotation", "mixed") else np.full_like(start, np.nan)
+    target = limit(layers)
+    goal = target(start) if target.kind not in ("rotation", "mixed") else np.full_like(start, np.nan)
     to_limit = bool(np.isfinite(goal).all())
-    # Of a token whose zero-temperature path has ended nothing is known but the diameter.
+    # For a token whose zero-temperature path has ended only the diameter is known.
     alive = np.isfinite(path.tokens).all(-1)
     # The kept tokens, not the replayed ones, are what is certified.
     angles = np.minimum(angles + 2 * np.arcsin(np.minimum(1.0, strays / 2)), np.pi)
-    unsure = PATH_ERROR * (1 + 0.1 * float(np.linalg.norm(run.layers[0][0].matrices.V, 2)) * run.times[:, None])
-    own = np.where(alive, 2 * np.sin(angles / 2), VACUOUS) + unsure
+    path_error = PATH_ERROR * (1 + 0.1 * float(np.linalg.norm(run.layers[0][0].matrices.V, 2)) * run.times[:, None])
+    own = np.where(alive, 2 * np.sin(angles / 2), VACUOUS) + path_error
     rest = np.where(alive, np.linalg.norm(path.tokens - goal, axis=-1), 0.0) if to_limit else np.zeros_like(own)
 
     def total(chords: np.ndarray) -> np.ndarray:

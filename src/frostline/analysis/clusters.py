@@ -11,26 +11,31 @@ from frostline.arrays import as_float64, as_number, as_positive
 from frostline.attention import Attention, Layer, is_plain
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.errors import BadParameter, BadRun
-from frostline.printable import one_line
+from frostline.results import Result
 from frostline.sphere import unit_rows
 from frostline.theory.regime import Regime
 from frostline.theory.terminal import Terminal, terminal, validity
 
 SMALLEST_MASS = 0.02
-"""Less than this is no cluster but stragglers."""
+"""Groups with a smaller share of the mass count as stragglers, not as clusters."""
 MOST = 50
+"""Clusters that are looked for, at most."""
 VALID = 0.1
 """The cluster flow is trusted while β|P_zBᵀz|s + β‖B‖s² is at most this."""
 
 
-@dataclass(frozen=True, eq=False)
-class Clusters:
-    """Groups of tokens within 0.3 rad of a common centre, the heaviest first.
+@dataclass(frozen=True, eq=False, repr=False)
+class Clusters(Result):
+    """Groups of tokens within 0.3 rad of a common centre at one ``time``, the heaviest first.
 
-    centres (K, d), masses (K,), counts (K,); spreads (K,), the root mean square angle to the centre; labels (n,), −1
-    for tokens that are off-cluster; validity (K,), the number of THEORY section 9 that must be well below 1 for the
-    cluster flow (12) to hold (NaN for several heads); fates (K,), what V's spectrum does to each (None for a cluster
-    that is not tight enough to have one).
+    centres (K, d)               unit vectors
+    masses (K,), counts (K,)     the mass and the number of the tokens in each cluster
+    spreads (K,)                 root mean square angle to the centre
+    labels (n,)                  the cluster of each token; −1 for tokens that are off-cluster
+    validity (K,)                the number of THEORY section 9 that must be well below 1 for the cluster flow (12) to
+                                 hold; NaN for several heads
+    fates (K,)                   the Terminal of each cluster; None for one that is not tight enough
+    regime                       the assumptions of the theory for this run
     """
 
     time: float
@@ -46,16 +51,16 @@ class Clusters:
 
     @property
     def off_cluster(self) -> int:
-        """How many tokens belong to no cluster (``phases`` counts those far from the predicted limit instead)."""
+        """The number of tokens in no cluster (``phases`` counts those far from the predicted limit instead)."""
         return int((self.labels < 0).sum())
 
     @property
     def valid(self) -> bool:
-        """Whether (12) describes these clusters: all tight enough, and together nearly all of the mass."""
+        """Whether (12) describes these clusters: all are tight enough and together have nearly all of the mass."""
         return bool(len(self.masses) and self.masses.sum() > 1 - SMALLEST_MASS and (self.validity <= VALID).all())
 
     def reduced(self, until: float, *, save_at: object = None) -> Trajectory:
-        """The cluster flow (12) from here on, as a run of K weighted tokens; its time 0 is the clusters' time."""
+        """The cluster flow (12) from these clusters on, as a run of K weighted tokens; its time 0 is ``time``."""
         if not len(self.masses):
             raise BadRun("there are no clusters to follow; the tokens have not gathered.")
         return simulate(
@@ -67,7 +72,7 @@ class Clusters:
         )
 
     def describe(self) -> str:
-        """In words, a line per cluster."""
+        """The clusters in words, a line for each."""
         count = len(self.masses)
         lines = [f"t = {self.time:g}: {count} cluster{'s' * (count != 1)}, {self.off_cluster} tokens in none of them."]
         for mass, spread, number, fate in zip(self.masses, self.spreads, self.validity, self.fates, strict=True):
@@ -83,22 +88,47 @@ class Clusters:
             )
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        return one_line(self, self.describe())
-
 
 def clusters(run: Trajectory, *, at: float | None = None) -> Clusters:
-    """The clusters of a run at one of the times it kept (the last by default)."""
+    """The clusters of a run at one of the times it kept (THEORY section 9).
+
+    Parameters
+    ----------
+    run : Trajectory
+        A run of one layer with tokens (n, d).
+    at : float, optional
+        One of the kept times; the last by default.
+
+    Returns
+    -------
+    Clusters
+        The clusters, and whether the cluster flow (12) describes them.
+
+    Raises
+    ------
+    BadParameter
+        The run has several layers.
+    BadRun
+        The run did not keep this time.
+
+    Examples
+    --------
+    >>> from frostline import sample
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=10.0)
+    >>> run = simulate(head, sample.uniform(60, 2, seed=0), until=8.0)
+    >>> len(clusters(run).masses)
+    2
+    """
     one_run(run, "clusters")
     if len(run.layers) > 1:
         raise BadParameter(f"clusters takes a run of one layer, this one has {len(run.layers)}.")
     index = len(run.times) - 1
     if at is not None:
-        near = np.flatnonzero(np.abs(run.times - as_number(at, "at")) <= 1e-9 * max(1.0, run.until))
-        if not len(near):
+        matching = np.flatnonzero(np.abs(run.times - as_number(at, "at")) <= 1e-9 * max(1.0, run.until))
+        if not len(matching):
             kept = ", ".join(f"{time:g}" for time in run.times[:8]) + (", …" if len(run.times) > 8 else "")
             raise BadRun(f"the run did not keep t = {at:g}, only {kept}; add it to save_at.")
-        index = int(near[0])
+        index = int(matching[0])
     x, w = unit_rows(as_float64(run.tokens[index])), shares(run)
     centres, labels = gather(x, w)
     count = len(centres)
@@ -127,13 +157,13 @@ def clusters(run: Trajectory, *, at: float | None = None) -> Clusters:
 
 
 def gather(x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"]) -> tuple[np.ndarray, Int[np.ndarray, "n"]]:
-    """Centres and labels: balls of 0.3 rad moved to the mean of what they hold, heaviest first."""
+    """Centres and labels: balls of 0.3 rad moved to the mean of the tokens inside, heaviest first."""
     reach = 2 * np.sin(OFF_CLUSTER / 2)
     free = np.ones(len(x), dtype=bool)
-    found: list[np.ndarray] = []
+    accepted: list[np.ndarray] = []
     # Seeds spread over the cloud, so that a heavy cluster is met early; every token is a seed in the end.
     for seed in np.random.default_rng(0).permutation(len(x)):
-        if len(found) >= MOST or not free.any():
+        if len(accepted) >= MOST or not free.any():
             break
         if not free[seed]:
             continue
@@ -147,12 +177,12 @@ def gather(x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"]) -> tupl
             if np.linalg.norm(moved - centre) < 1e-12:
                 break
             centre = moved
-        mine = free & (np.linalg.norm(x - centre, axis=1) <= reach)
-        mine[seed] = True
-        if weights[mine].sum() >= SMALLEST_MASS:
-            found.append(centre)
-        free &= ~mine
-    centres = np.array(found).reshape(-1, x.shape[1])
+        members = free & (np.linalg.norm(x - centre, axis=1) <= reach)
+        members[seed] = True
+        if weights[members].sum() >= SMALLEST_MASS:
+            accepted.append(centre)
+        free &= ~members
+    centres = np.array(accepted).reshape(-1, x.shape[1])
     while len(centres):
         distance = np.stack([np.linalg.norm(x - centre, axis=1) for centre in centres])
         labels = np.where(distance.min(0) <= reach, distance.argmin(0), -1)
@@ -160,7 +190,7 @@ def gather(x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "n"]) -> tupl
         if masses.min() >= SMALLEST_MASS:
             order = np.argsort(-masses, kind="stable")
             return centres[order], np.append(np.argsort(order), -1)[labels]
-        # Its tokens were nearer to others: the lightest gives way.
+        # The tokens of the lightest cluster were nearer to others: remove it and assign again.
         centres = np.delete(centres, masses.argmin(), axis=0)
     return centres, np.full(len(x), -1)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -10,34 +10,48 @@ from scipy import optimize, stats
 
 from frostline.arrays import Array, as_number, as_tensor, as_times
 from frostline.errors import BadArray, BadParameter
-from frostline.printable import one_line
+from frostline.results import Result, plain_value
 from frostline.theory.bounds import Bound
 
-FEWEST_BETAS, WIDEST_RATIO, FEWEST_TIMES = 3, 10.0, 4
+FEWEST_BETAS = 3
+"""Different values of β that a fit needs."""
+LEAST_RATIO = 10.0
+"""The largest β must be at least this many times the smallest one."""
+FEWEST_TIMES = 4
+"""Times that a fit needs."""
 NARROW = 0.5
 """Intervals narrower than this (half-width in the logarithm) come from the linear theory; wider ones are profiled."""
 EXTREME = 15.0
-"""A constant e^15 times smaller or larger than the guess is zero or infinite for every purpose."""
+"""Logarithmic range of the search: a constant e^15 times smaller or larger than the guess counts as 0 or infinite."""
 
 
-class Interval(NamedTuple):
-    """A fitted constant with its confidence interval."""
-
+class _Ends(NamedTuple):
     value: float
     low: float
     high: float
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Constants fitted to log W, with intervals of the stated ``confidence``.
+class Interval(Result, _Ends):
+    """A fitted constant with its confidence interval: a tuple (value, low, high)."""
 
-    M, C, c       (value, low, high) each
+    def describe(self) -> str:
+        """The value and the ends of its interval."""
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    def facts(self) -> dict[str, Any]:
+        """The three numbers by name."""
+        return {name: plain_value(value) for name, value in self._asdict().items()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit(Result):
+    """Constants of THEORY eq. 11 fitted to log W, with intervals of the stated ``confidence``.
+
+    M, C, c       an Interval (value, low, high) each
     spread        standard deviation of log W around the fit: 0.05 is 5 %
     r_squared     share of the variance of log W that (11) explains
     correlation   of neighbouring residuals in time: near 0 for noise, near 1 when (11) has the wrong shape
     residuals     (betas, times) of log W
-    bound         the fitted curve; ``ceiling`` the same with M raised so that no measured point lies above it
     """
 
     M: Interval
@@ -51,21 +65,23 @@ class Fit:
 
     @property
     def bound(self) -> Bound:
+        """The fitted curve."""
         return Bound(self.M.value, self.C.value, self.c.value, origin="fitted")
 
     @property
     def ceiling(self) -> Bound:
-        # A rounding above: the point that touches must not lie above by an ulp.
+        """The fitted curve with M raised until no measured point lies above it."""
+        # Rounded up, so that the highest point does not lie above the curve by an ulp.
         raised = self.M.value * float(np.exp(max(0.0, float(self.residuals.max())))) * (1 + 1e-12)
         return Bound(raised, self.C.value, self.c.value, origin="fitted")
 
     @property
     def adequate(self) -> bool:
-        """Whether what is left looks like noise; if not, (11) has the wrong shape and the intervals are too narrow.
+        """Whether the residuals look like noise; if not, (11) has the wrong shape and the intervals are too narrow.
 
-        Three questions, each with one false "no" in 30,000: are neighbouring residuals correlated (four standard
-        deviations n^{−1/2}), do the residuals of all β at one time agree, do those of all times at one β? Residuals of
-        the size of rounding are adequate.
+        Three tests, each with one false "no" in 30,000: the correlation of neighbouring residuals (four standard
+        deviations n^{−1/2}), the mean over all β at each time, and the mean over all times at each β. Residuals of the
+        size of rounding are adequate.
         """
         if self.spread < 1e-9:
             return True
@@ -75,11 +91,9 @@ class Fit:
         return bool(abs(self.correlation) <= 4 / np.sqrt(self.residuals.size)) and not common
 
     def describe(self) -> str:
-        """The result in words."""
-        numbers = ", ".join(
-            f"{name} = {found.value:.3g} [{found.low:.3g}, {found.high:.3g}]"
-            for name, found in (("M", self.M), ("C", self.C), ("c", self.c))
-        )
+        """The constants with their intervals, the quality of the fit, and a warning where (11) has the wrong shape."""
+        constants = (("M", self.M), ("C", self.C), ("c", self.c))
+        numbers = ", ".join(f"{name} = {constant.describe()}" for name, constant in constants)
         words = f"Fitted ({100 * self.confidence:g} % intervals): {numbers}. R² = {self.r_squared:.3f}, spread "
         words += f"{100 * self.spread:.2g} %."
         if not self.adequate:
@@ -89,15 +103,43 @@ class Fit:
             )
         return words
 
-    def __repr__(self) -> str:
-        return one_line(self, self.describe())
-
 
 def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.95) -> Fit:
-    """Fit M, C, c of eq. 11 to distances (b, k), one row per β, one column per time, by least squares in log W.
+    """Fit the constants of M(√(log(β+1)/β)·e^{Ct} + e^{−ct}) (THEORY eq. 11) to measured distances.
 
-    The intervals assume independent multiplicative noise of one size; ``correlation`` and ``adequate`` say whether that
-    is so. At least three β over a factor of ten and four times are needed.
+    It is a least-squares fit in log W. The intervals assume independent multiplicative noise of one size;
+    ``correlation`` and ``adequate`` of the result say whether that holds.
+
+    Parameters
+    ----------
+    betas : array (b,)
+        At least three temperatures β over a factor of ten or more.
+    times : array (k,)
+        At least four ascending times.
+    distances : array (b, k)
+        Distances > 0, one row for each β.
+    confidence : float
+        Probability that an interval contains its constant, between 0 and 1.
+
+    Returns
+    -------
+    Fit
+        The constants with their intervals, and measures of how well (11) fits.
+
+    Raises
+    ------
+    BadParameter
+        The grid is too small, or an option is out of range.
+    BadArray
+        The shapes do not fit together, or a distance is not > 0.
+
+    Examples
+    --------
+    >>> betas, times = np.array([10.0, 100.0, 1000.0]), np.linspace(0, 4, 9)
+    >>> exact = Bound(1.0, 0.5, 1.0, origin="fitted")
+    >>> fitted = fit(betas, times, [exact(times, beta) for beta in betas])
+    >>> round(fitted.C.value, 6), fitted.adequate
+    (0.5, True)
     """
     b, t, w = _checked(betas, times, distances)
     if not (0 < as_number(confidence, "confidence") < 1):
@@ -109,7 +151,8 @@ def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.9
         log_M, log_C, log_c = parameters
         return (log_M + np.logaddexp(amplitudes + np.exp(log_C) * t, -np.exp(log_c) * t) - target).ravel()
 
-    best = min((_solved(residuals, start, free=(0,)) for start in _starts(b, t, target)), key=lambda found: found.cost)
+    solutions = (_minimise(residuals, start, free=(0,)) for start in _initial_guesses(b, t, target))
+    best = min(solutions, key=lambda solution: solution.cost)
     free = target.size - 3
     variance = 2 * best.cost / free
     _, sizes, rows = np.linalg.svd(best.jac, full_matrices=False)
@@ -119,10 +162,10 @@ def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.9
         M, C, c = (Interval(*(float(np.exp(v)) for v in (m, m - r, m + r))) for m, r in zip(best.x, reach, strict=True))
     worst = best.cost * (1 + float(stats.f.ppf(confidence, 1, free)) / free)
     M, C, c = (
-        found if wide < NARROW else Interval(found.value, *_profiled(residuals, best.x, index, worst))
-        for index, (found, wide) in enumerate(zip((M, C, c), reach, strict=True))
+        constant if width < NARROW else Interval(constant.value, *_profile(residuals, best.x, index, worst))
+        for index, (constant, width) in enumerate(zip((M, C, c), reach, strict=True))
     )
-    left = -best.fun.reshape(target.shape)
+    misfit = -best.fun.reshape(target.shape)
     total = float(((target - target.mean()) ** 2).sum())
     return Fit(
         M,
@@ -131,22 +174,22 @@ def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.9
         confidence=float(confidence),
         spread=float(np.sqrt(variance)),
         r_squared=1 - 2 * best.cost / total if total > 0 else 0.0,
-        correlation=_neighbours(left),
-        residuals=left,
+        correlation=_correlation_in_time(misfit),
+        residuals=misfit,
     )
 
 
-def _starts(b: np.ndarray, t: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+def _initial_guesses(b: np.ndarray, t: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
     """A few guesses on the scale of the time axis; the least cost wins."""
     scale = np.log(1 / (t[-1] or 1.0))
     level = float(target[:, 0].mean())
     return [np.array([level, scale + i, scale + j]) for i in (-1.0, 1.0) for j in (0.0, 1.5)]
 
 
-def _solved(
+def _minimise(
     residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, *, free: tuple[int, ...] = ()
 ) -> optimize.OptimizeResult:
-    """Least squares, each parameter within e^{±15} of its start but the ``free`` ones (log M, which is linear)."""
+    """Least squares; each parameter stays within e^{±15} of its start, except the ``free`` ones (log M is linear)."""
     reach = np.full(len(start), EXTREME)
     reach[list(free)] = np.inf
     return optimize.least_squares(
@@ -154,10 +197,10 @@ def _solved(
     )
 
 
-def _profiled(
+def _profile(
     residuals: Callable[[np.ndarray], np.ndarray], best: np.ndarray, index: int, worst: float
 ) -> tuple[float, float]:
-    """How far this constant can go, the others following, before the fit becomes worse than ``worst``."""
+    """The interval of this constant in which the fit, with the others adapted, costs at most ``worst``."""
     others = np.delete(np.arange(3), index)
 
     def cost(fixed: float) -> float:
@@ -166,7 +209,7 @@ def _profiled(
             three[index], three[others] = fixed, two
             return residuals(three)
 
-        return float(_solved(rest, best[others], free=(0,) if index else ()).cost)
+        return float(_minimise(rest, best[others], free=(0,) if index else ()).cost)
 
     ends = []
     for sign, beyond in ((-1.0, 0.0), (1.0, np.inf)):
@@ -181,7 +224,7 @@ def _profiled(
     return ends[0], ends[1]
 
 
-def _neighbours(residuals: Float[np.ndarray, "b t"]) -> float:
+def _correlation_in_time(residuals: Float[np.ndarray, "b t"]) -> float:
     """Correlation of each residual with the next one in time."""
     centred = residuals - residuals.mean()
     total = float((centred**2).sum())
@@ -190,6 +233,7 @@ def _neighbours(residuals: Float[np.ndarray, "b t"]) -> float:
 
 
 def _checked(betas: Array, times: Array, distances: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The arrays in float64; refused when they are too small for a fit."""
     b = as_tensor(betas, "betas")[0].cpu().double().numpy()
     t = as_times(times, "times")
     w = as_tensor(distances, "distances")[0].cpu().double().numpy()
@@ -197,10 +241,10 @@ def _checked(betas: Array, times: Array, distances: Array) -> tuple[np.ndarray, 
         raise BadArray(f"distances has shape {w.shape}; {b.size} betas and {len(t)} times need ({b.size}, {len(t)}).")
     if not (b > 0).all():
         raise BadParameter(f"betas must be > 0; the least is {b.min():g}.")
-    if len(np.unique(b)) < FEWEST_BETAS or not b.max() >= WIDEST_RATIO * b.min():
+    if len(np.unique(b)) < FEWEST_BETAS or not b.max() >= LEAST_RATIO * b.min():
         raise BadParameter(
             f"the grid of {len(np.unique(b))} betas from {b.min():g} to {b.max():g} is too small to fit (11): take at "
-            f"least {FEWEST_BETAS}, over a factor of {WIDEST_RATIO:g} or more."
+            f"least {FEWEST_BETAS}, over a factor of {LEAST_RATIO:g} or more."
         )
     if len(t) < FEWEST_TIMES:
         raise BadParameter(f"{len(t)} times are too few to fit (11); take at least {FEWEST_TIMES}.")

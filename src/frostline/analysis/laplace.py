@@ -5,29 +5,29 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from frostline.analysis.replay import one_run, replay
+from frostline.analysis.replay import evenly_spaced_nodes, one_run, shares
 from frostline.arrays import Array, as_float64
 from frostline.attention import Attention
 from frostline.dynamics.mean_map.base import mean_map
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadParameter
-from frostline.printable import one_line
+from frostline.results import Result
 from frostline.sphere import as_tokens, row_norms, unit_rows
 from frostline.theory.densities import Density
 from frostline.theory.regime import Regime
 
 POINTS = 60
-"""Times at which a run's growth is measured: each costs one mean map."""
+"""Times at which the growth along a run is measured; each costs one mean map."""
 
 
-@dataclass(frozen=True, eq=False)
-class Laplace:
+@dataclass(frozen=True, eq=False, repr=False)
+class Laplace(Result):
     """The mean map at finite temperature beside its approximations, for each query.
 
-    kappa (n,)         κ = β|Bᵀx + g|
-    exact (n, d)       m_β[ρ](x)
-    zeroth, first      y*, and the first-order value of THEORY eq. 10 (None for a cloud, which has no density)
-    zeroth_error, first_error (n,)   their distances to the exact value
+    kappa (n,)      κ = β|Bᵀx + g|
+    exact (n, d)    m_β[ρ](x)
+    zeroth (n, d)   the zero-temperature value y*
+    first (n, d)    the first-order value of THEORY eq. 10; None for a cloud, which has no density
     """
 
     kappa: Float[np.ndarray, "n"]
@@ -37,23 +37,48 @@ class Laplace:
 
     @property
     def zeroth_error(self) -> Float[np.ndarray, "n"]:
+        """|m − y*| of each query."""
         return np.linalg.norm(self.exact - self.zeroth, axis=1)
 
     @property
     def first_error(self) -> Float[np.ndarray, "n"] | None:
+        """The distance of the first-order value to the exact one; None for a cloud."""
         return None if self.first is None else np.linalg.norm(self.exact - self.first, axis=1)
 
-    def __repr__(self) -> str:
+    def describe(self) -> str:
+        """The largest errors of both approximations."""
         first = "" if self.first_error is None else f", first order at most {self.first_error.max():.3g}"
-        return one_line(self, f"{len(self.kappa)} queries, |m − y*| at most {self.zeroth_error.max():.3g}{first}")
+        return f"{len(self.kappa)} queries, |m − y*| at most {self.zeroth_error.max():.3g}{first}"
 
 
 def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Array | None = None) -> Laplace:
-    """m_β[ρ](x), and how far y*(x) and its first-order correction are from it.
+    """m_β[ρ](x), and the errors of y*(x) and of its first-order correction (THEORY eq. 10).
 
-    ``density`` is one of ``frostline.theory.densities`` (uniform, vmf, mixture, from_function), or a cloud of tokens
-    (n, d) with optional ``weights``.
+    Parameters
+    ----------
+    head : Attention
+        One head.
+    x : array (…, n, d)
+        The queries, unit vectors.
+    density : Density or array (m, d)
+        A density of ``frostline.densities`` (uniform, vmf, mixture, from_function), or a cloud of tokens.
+    weights : array (m,), optional
+        Masses of the cloud; equal by default.
 
+    Returns
+    -------
+    Laplace
+        The exact value and its approximations, for each query.
+
+    Raises
+    ------
+    BadParameter
+        A query has no y*, β|Bᵀx| overflows, or weights are given for a density.
+    BadArray
+        The dimensions of the head, the density and the queries differ.
+
+    Examples
+    --------
     >>> from frostline.theory.densities import uniform
     >>> head = Attention.from_matrices(np.eye(3), np.eye(3), beta=1000.0)
     >>> bool(laplace(head, [[1.0, 0.0, 0.0]], uniform(3)).first_error < 1e-9)
@@ -88,11 +113,14 @@ def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Arr
     return Laplace(kappa, density.mean_map(p), zeroth, first)
 
 
-@dataclass(frozen=True, eq=False)
-class Growth:
-    """|m_β[ρ_t](x) − y*(x)| over the tokens of a run, at each of ``times`` (k,): root mean square and largest.
+@dataclass(frozen=True, eq=False, repr=False)
+class Growth(Result):
+    """|m_β[ρ_t](x) − y*(x)| over the tokens of a run at each of ``times`` (THEORY section 6).
 
-    worst_case is √(log(β+1)/β), which the flow approaches although a smooth start is at O(1/β) (THEORY section 6).
+    typical (k,)   root mean square over the tokens
+    largest (k,)   maximum over the tokens
+    beta           the temperature of the head
+    regime         the assumptions of the theory for this run
     """
 
     times: Float[np.ndarray, "k"]
@@ -103,30 +131,49 @@ class Growth:
 
     @property
     def worst_case(self) -> float:
+        """√(log(β+1)/β), which the flow approaches although a smooth start is at O(1/β)."""
         return float(np.sqrt(np.log1p(self.beta) / self.beta))
 
     def describe(self) -> str:
-        """In words."""
+        """The error at the start and its largest value, beside the worst case."""
         peak = int(np.argmax(self.largest))
         later = f", and grows to {self.largest[peak]:.3g} at t = {self.times[peak]:.3g}" if peak else ", and never more"
         return f"|m − y*| is at most {self.largest[0]:.3g} at the start{later}; √(log(β+1)/β) = {self.worst_case:.3g}."
 
-    def __repr__(self) -> str:
-        return one_line(self, self.describe())
-
 
 def laplace_growth(run: Trajectory) -> Growth:
-    """How the error of the Laplace principle grows along a run of one head: the flow sharpens ρ_t."""
+    """The error of the Laplace principle along a run of one head; it grows because the flow sharpens ρ_t.
+
+    Parameters
+    ----------
+    run : Trajectory
+        A run of one layer with one head; it is replayed.
+
+    Returns
+    -------
+    Growth
+        The typical and the largest error at about 60 times.
+
+    Raises
+    ------
+    BadParameter
+        The run has several layers or several heads.
+
+    Examples
+    --------
+    >>> from frostline import sample, simulate
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=100.0)
+    >>> growth = laplace_growth(simulate(head, sample.uniform(200, 2, seed=0), until=2.0))
+    >>> bool(growth.largest.max() > growth.largest[0])
+    True
+    """
     one_run(run, "laplace_growth")
     if len(run.layers) > 1 or len(run.layers[0]) > 1:
         raise BadParameter("laplace_growth takes a run of one layer with one head.")
-    head, last = run.layers[0][0], float(run.times[-1])
-    rows, due = [], 0.0
-    for node in replay(run, spacing=last / POINTS):
-        if node.time >= due or node.time == last:
-            error = laplace(head, node.tokens, node.tokens, weights=run.weights).zeroth_error
-            share = 1 / len(error) if run.weights is None else run.weights
-            rows.append((node.time, float(np.sqrt((share * error**2).sum())), float(error.max())))
-            due = node.time + last / POINTS * (1 - 1e-9)
+    head, mass = run.layers[0][0], shares(run)
+    rows = []
+    for node in evenly_spaced_nodes(run, POINTS):
+        error = laplace(head, node.tokens, node.tokens, weights=run.weights).zeroth_error
+        rows.append((node.time, float(np.sqrt((mass * error**2).sum())), float(error.max())))
     times, typical, largest = np.array(rows).T
     return Growth(times, typical, largest, head.beta, run.regime)

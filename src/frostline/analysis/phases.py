@@ -1,6 +1,6 @@
-"""phases: concentration, plateau, terminal phase, read off a run's distance to its limit.
+"""phases: concentration, plateau and terminal phase of a run, from its distance to the limit over time.
 
-All is judged on log W(t), and in ratios, so that neither the units of time nor those of W matter:
+Every criterion is a ratio on log W(t), so that neither the units of time nor those of W matter:
 
 - *concentration*: W falls by a factor 1.5 or more, and by more than noise could;
 - *plateau*: a stretch in which W stays within 25 % of its lowest value and changes at least eight times more slowly
@@ -19,30 +19,32 @@ import numpy as np
 from jaxtyping import Float
 from scipy import ndimage
 
-from frostline.analysis.distance import Curve, step_curve
+from frostline.analysis.distance import Curve, DistanceRecorder, number_or_none, step_curve
 from frostline.arrays import Array, as_positive, as_tensor, as_times
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadRun
-from frostline.printable import one_line
+from frostline.results import Result
 from frostline.theory.regime import Regime
 
 NAMES = ("concentration", "plateau", "terminal")
 """The phases of a run, in their order."""
 FEWEST_TIMES = 12
-"""Times of a curve from which phases can be read."""
+"""Times that a curve needs."""
 FACTOR = 1.5
-"""By which W must fall, or rise again, to count."""
+"""Factor by which W must fall, or rise again, to count."""
 BAND = 1.25
+"""Within a plateau W is at most this factor above its lowest value."""
 SLOWER = 8.0
+"""On a plateau W changes at least this many times more slowly than it fell before."""
 NOISES = 5.0
-"""A change must be this many standard deviations of the noise."""
+"""A change counts from this many standard deviations of the noise."""
 FLOOR = 1e-10
-"""Distances below this are as good as zero; what W does there is rounding (in float32: below 1e-6)."""
+"""Distances below this are rounding and count as zero (in float32: below 1e-6)."""
 
 
-@dataclass(frozen=True)
-class Phase:
-    """From ``begin`` to ``end``; ``open`` when the run ended before the phase did; ``evidence`` in words."""
+@dataclass(frozen=True, repr=False)
+class Phase(Result):
+    """One phase from ``begin`` to ``end``; ``open`` when the run ended before it; ``evidence`` in words."""
 
     name: str
     begin: float
@@ -50,16 +52,23 @@ class Phase:
     open: bool
     evidence: str
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}, t = {self.begin:.4g} to {self.end:.4g}; {self.evidence}")
+    def describe(self) -> str:
+        """The name, the times and the evidence."""
+        return f"{self.name}, t = {self.begin:.4g} to {self.end:.4g}; {self.evidence}"
 
 
-@dataclass(frozen=True, eq=False)
-class Phases:
-    """What was seen; a phase that was not seen is None, and ``none_seen`` says why.
+@dataclass(frozen=True, eq=False, repr=False)
+class Phases(Result):
+    """The phases of a run; one that was not seen is None, and ``none_seen`` gives the reason.
 
-    off_cluster and imbalance are taken where W is smallest: tokens more than 0.3 rad from the limit set, and net mass
-    at the wrong point (None when not measured). They are two different effects of finite n.
+    concentration, plateau, terminal   a Phase each, or None
+    smallest, smallest_at              the smallest distance, and its time
+    noise                              standard deviation of the noise of log W
+    off_cluster, off_mass              number and mass of the tokens more than 0.3 rad from the limit at that time
+    imbalance                          net mass at the wrong one of two points at that time
+    curve, regime                      the distance over time, and the assumptions of the theory for this run
+
+    off_cluster and imbalance are two different effects of finite n; they are None when they were not measured.
     """
 
     concentration: Phase | None
@@ -76,15 +85,15 @@ class Phases:
     regime: Regime | None
 
     def describe(self) -> str:
-        """All of it in words, a line per phase."""
+        """The phases in words, a line for each."""
         lines = []
         for name in NAMES:
-            found: Phase | None = getattr(self, name)
-            if found is None:
+            phase: Phase | None = getattr(self, name)
+            if phase is None:
                 lines.append(f"{name.capitalize()}: none seen; {self.none_seen[name]}")
             else:
-                until = f"{found.end:.3g}" + (" (the end of the run)" if found.open else "")
-                lines.append(f"{name.capitalize()}: t = {found.begin:.3g} to {until}; {found.evidence}")
+                until = f"{phase.end:.3g}" + (" (the end of the run)" if phase.open else "")
+                lines.append(f"{name.capitalize()}: t = {phase.begin:.3g} to {until}; {phase.evidence}")
         if self.off_cluster is not None:
             wrong = "" if self.imbalance is None else f", net mass at the wrong point {self.imbalance:.3g}"
             lines.append(
@@ -94,7 +103,7 @@ class Phases:
         return "\n".join(lines)
 
     def facts(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """The phases as the summary of a run directory stores them."""
         seen: dict[str, Phase | None] = {name: getattr(self, name) for name in NAMES}
         return {
             name: {"seen": False, "evidence": self.none_seen[name]}
@@ -103,13 +112,33 @@ class Phases:
             for name, phase in seen.items()
         } | {"meaning": self.describe()}
 
-    def __repr__(self) -> str:
-        return one_line(self, self.describe())
-
 
 def phases(run: Trajectory, *, p: float = 2.0) -> Phases:
-    """The phases of a run, which is replayed for its distance curve.
+    """The phases of a run, which is replayed for its distance to the limit over time (THEORY section 8).
 
+    Parameters
+    ----------
+    run : Trajectory
+        A run of one layer with tokens (n, d) and at least 12 steps.
+    p : float
+        Order of the distance W_p.
+
+    Returns
+    -------
+    Phases
+        The phases with their evidence, and the curve they were read from.
+
+    Raises
+    ------
+    BadParameter
+        The run is a stack of layers.
+    BadRun
+        The run has too few steps, or kept only its start.
+    NoLimit
+        The tokens have no limit.
+
+    Examples
+    --------
     >>> from frostline import Attention, sample, simulate
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=30.0)
     >>> seen = phases(simulate(head, sample.uniform(300, 2, seed=0), until=30.0))
@@ -122,14 +151,12 @@ def phases(run: Trajectory, *, p: float = 2.0) -> Phases:
             f"phases need at least {FEWEST_TIMES} steps, this run has {len(curve.times) - 1}; take a smaller step."
         )
     single = "float32" in str(run.tokens.dtype)
-    found = phases_of_curve(curve.times, curve.distance, floor=1e-6 if single else FLOOR)
-    at = int(np.argmin(curve.distance))
-    wrong = float(curve.imbalance[at])
+    best = int(np.argmin(curve.distance))
     return replace(
-        found,
-        off_cluster=int(curve.off_cluster[at]),
-        off_mass=float(curve.off_mass[at]),
-        imbalance=None if np.isnan(wrong) else wrong,
+        phases_of_curve(curve.times, curve.distance, floor=1e-6 if single else FLOOR),
+        off_cluster=int(curve.off_cluster[best]),
+        off_mass=float(curve.off_mass[best]),
+        imbalance=number_or_none(float(curve.imbalance[best])),
         curve=curve,
         regime=run.regime,
     )
@@ -147,48 +174,53 @@ def phases_of_curve(times: Array, distance: Array, *, floor: float = FLOOR) -> P
     return _Reading(t, np.log(np.maximum(w, as_positive(floor, "floor"))), float(np.log(floor))).phases(w)
 
 
+def phases_of_recording(recorder: DistanceRecorder) -> Phases | None:
+    """The phases of a recorded distance; None while it has too few points."""
+    if len(recorder.points) < FEWEST_TIMES:
+        return None
+    times, distances = np.array(recorder.points).T
+    return phases_of_curve(times, distances)
+
+
 class _Reading:
-    """log W over t, smoothed as far as its noise asks for, and what is read off it."""
+    """log W over t, smoothed as far as its noise requires, with the criteria of each phase."""
 
     def __init__(self, t: Float[np.ndarray, "k"], y: Float[np.ndarray, "k"], floor: float):
-        # Medians are a quarter noisier than means, which is why.
+        # Medians are a quarter noisier than means.
         local = 1.25 * _noise(t, y)
-        # Single points that lie off are not the curve: a running median takes them out.
+        # A running median removes single outliers.
         y = ndimage.median_filter(y, 3 if len(t) < 60 else 5, mode="mirror")
         self.t, self.raw, self.floor = t, y, floor
         self.noise = float(local.max())
         # Enough points in a mean for its noise to be a quarter of the band; no more than a tenth of the curve.
-        wanted = int(np.ceil((self.noise / (0.25 * np.log(BAND))) ** 2))
-        self.y, counts = _running_mean(y, int(np.clip(wanted, 1, max(1, len(t) // 10))))
+        width = int(np.ceil((self.noise / (0.25 * np.log(BAND))) ** 2))
+        self.y, counts = _running_mean(y, int(np.clip(width, 1, max(1, len(t) // 10))))
         self.errors = local / np.sqrt(counts)
         self.low = int(np.argmin(self.y))
 
     def phases(self, w: np.ndarray) -> Phases:
-        none: dict[str, str] = {}
+        """The phases of the curve, whose distances before smoothing are ``w``."""
         start = int(np.argmax(self.y[: self.low + 1]))
         fall, needed = float(self.y[start] - self.y[self.low]), self._needed(start)
         concentration = plateau = terminal = None
         if not fall >= needed:
-            none["concentration"] = f"W falls by a factor {np.exp(fall):.3g} only ({np.exp(needed):.3g} is needed)."
-            none["plateau"] = "there was no concentration before it."
             rise = float(np.exp(self.y[self.low :].max() - self.y[self.low]))
-            none["terminal"] = f"W rises by a factor {rise:.3g} in the end, but there was no concentration before it."
+            reasons = {
+                "concentration": f"W falls by a factor {np.exp(fall):.3g} only ({np.exp(needed):.3g} is needed).",
+                "plateau": "there was no concentration before it.",
+                "terminal": f"W rises by a factor {rise:.3g} in the end, but there was no concentration before it.",
+            }
         else:
-            flat = self._flat(start)
-            settled = flat[0] if flat is not None else float(self.t[self.low])
+            flat, no_plateau = self._flat(start)
+            terminal, no_terminal = self._rise(flat)
             concentration = Phase(
                 "concentration",
                 float(self.t[start]),
-                settled,
+                flat[0] if flat is not None else float(self.t[self.low]),
                 flat is None and self.low == len(self.t) - 1,
                 f"W falls from {np.exp(self.y[start]):.3g} to {np.exp(self.y[self.low]):.3g}.",
             )
-            terminal, why = self._rise(flat)
-            if terminal is None:
-                none["terminal"] = why
-            if flat is None:
-                none["plateau"] = self.why
-            else:
+            if flat is not None:
                 begin, end, slower = flat
                 plateau = Phase(
                     "plateau",
@@ -198,11 +230,12 @@ class _Reading:
                     f"W stays within 25 % of {np.exp(self.y[self.low]):.3g} for {end - begin:.3g}, at least "
                     f"{slower:.2g} times more slowly than it fell.",
                 )
+            reasons = {name: why for name, why in (("terminal", no_terminal), ("plateau", no_plateau)) if why}
         return Phases(
             concentration,
             plateau,
             terminal,
-            none,
+            reasons,
             smallest=float(w.min()),
             smallest_at=float(self.t[int(np.argmin(w))]),
             noise=self.noise,
@@ -213,44 +246,39 @@ class _Reading:
             regime=None,
         )
 
-    why = ""
-
     def _needed(self, other: int) -> float:
-        """How much log W must differ between its lowest point and another one to count."""
+        """The difference of log W between its lowest point and another one that counts as a change."""
         return max(float(np.log(FACTOR)), NOISES * float(np.hypot(self.errors[self.low], self.errors[other])))
 
-    def _flat(self, start: int) -> tuple[float, float, float] | None:
-        """Begin and end of the plateau around the lowest point, and how much more slowly W changes in it."""
+    def _flat(self, start: int) -> tuple[tuple[float, float, float] | None, str]:
+        """Begin and end of the plateau, and how many times slower W changes in it than before; or why there is none."""
         band = float(np.log(BAND) + 2 * np.median(self.errors))
         inside = self.y <= self.y[self.low] + band
         first = self.low - int(np.argmin(inside[self.low :: -1])) + 1 if not inside[: self.low + 1].all() else 0
         after = inside[self.low :]
         last = self.low + (len(after) if after.all() else int(np.argmin(after))) - 1
-        # The fall just before: a factor e, or what there is of it.
+        # The fall just before: by a factor e, or the whole fall where that is less.
         top = min(self.y[first] + 1.0, self.y[start])
         before = np.flatnonzero(self.y[start : first + 1] >= top)
         above = start + int(before[-1]) if len(before) else start
         falling, flat = self.t[first] - self.t[above], self.t[last] - self.t[first]
         if self.y[self.low] <= self.floor + np.log(BAND):
-            self.why = f"W has fallen below {np.exp(self.floor):.1g}, where it is rounding."
-            return None
+            return None, f"W has fallen below {np.exp(self.floor):.1g}, where it is rounding."
         if first - above < 1 or last - first < 3:
-            self.why = "too few times before or at the lowest distance to tell; take smaller steps."
-            return None
+            return None, "too few times before or at the lowest distance to tell; take smaller steps."
         speed = (self.y[above] - self.y[first]) / falling
-        # A band that noise has widened holds more of a decay as well: ask for more.
+        # A band that noise has widened also contains more of a decay, so more is required.
         slow = band**2 / np.log(BAND) / flat if flat > 0 else np.inf
         if not speed >= SLOWER * slow:
-            self.why = (
-                f"near its lowest value W changes by 25 % within {flat:.3g}; it fell only {speed / slow:.2g} times "
-                f"faster before ({SLOWER:g} is asked for)."
-            )
             if last == len(self.t) - 1:
-                self.why = (
+                return None, (
                     f"W is within 25 % of its lowest value for the last {flat:.3g} of the run; to count as a plateau, "
                     f"not a slow decay, that would have to be {SLOWER * slow * flat / speed:.3g}."
                 )
-            return None
+            return None, (
+                f"near its lowest value W changes by 25 % within {flat:.3g}; it fell only {speed / slow:.2g} times "
+                f"faster before ({SLOWER:g} is asked for)."
+            )
         level = float(np.median(self.raw[first : last + 1]))
         begin = self._meeting(above, first, level, default=self.t[first])
         end, top_after = float(self.t[last]), last
@@ -259,7 +287,8 @@ class _Reading:
             top_after = last + int(beyond[0]) if len(beyond) else len(self.t) - 1
             end = self._meeting(last, top_after, level, default=self.t[last])
         begin = float(np.clip(begin, self.t[above], self.t[last]))
-        return begin, float(np.clip(end, max(begin, self.t[self.low]), self.t[top_after])), float(speed / slow)
+        end = float(np.clip(end, max(begin, self.t[self.low]), self.t[top_after]))
+        return (begin, end, float(speed / slow)), ""
 
     def _meeting(self, first: int, last: int, level: float, default: float) -> float:
         """Where the line through this stretch meets the level of the plateau."""
@@ -269,6 +298,7 @@ class _Reading:
         return float((level - offset) / slope) if slope != 0 else float(default)
 
     def _rise(self, flat: tuple[float, float, float] | None) -> tuple[Phase | None, str]:
+        """The terminal phase, or the reason why there is none."""
         peak = self.low + int(np.argmax(self.y[self.low :]))
         rise, needed = float(self.y[peak] - self.y[self.low]), self._needed(peak)
         if not rise >= needed:
@@ -290,9 +320,9 @@ class _Reading:
 
 
 def _noise(t: np.ndarray, y: np.ndarray) -> Float[np.ndarray, "k"]:
-    """Standard deviation of the noise around each point: what points lie off the line through their neighbours.
+    """Standard deviation of the noise around each point: its distance from the line through its neighbours.
 
-    Robust (from medians), the larger of what all points say and what those nearby say.
+    Robust (from medians); the larger of the estimates from all points and from those nearby.
     """
     before, after = t[1:-1] - t[:-2], t[2:] - t[1:-1]
     share = after / (before + after)
@@ -303,7 +333,7 @@ def _noise(t: np.ndarray, y: np.ndarray) -> Float[np.ndarray, "k"]:
 
 
 def _running_mean(y: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over about ``width`` neighbours, always as many left as right, so fewer at the ends; and how many."""
+    """Mean over about ``width`` neighbours, as many left as right (so fewer at the ends), and their number."""
     sums = np.concatenate([[0.0], np.cumsum(y)])
     k = np.arange(len(y))
     reach = np.minimum(width // 2, np.minimum(k, len(y) - 1 - k))

@@ -1,4 +1,4 @@
-"""A run again, step by step: what was not kept is computed a second time, from the same start in the same way."""
+"""Replay of a run step by step: states that were not kept are computed again from the same start."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Node:
 
 
 def one_run(run: Trajectory, verb: str) -> None:
-    """Refuse what is not one run (n, d) that kept something."""
+    """Raise BadParameter or BadRun unless this is one run (n, d) that kept some times."""
     if not isinstance(run, Trajectory):
         raise BadParameter(f"{verb} takes a run of simulate (a Trajectory), not {type(run).__name__}.")
     if len(run.initial.shape) != 2:
@@ -34,7 +34,7 @@ def one_run(run: Trajectory, verb: str) -> None:
             "member."
         )
     if not len(run.times):
-        raise BadRun(f"{verb}: the run kept no times, so there is nothing to speak about; ask for some with save_at.")
+        raise BadRun(f"{verb}: the run kept no times, so there is nothing to measure; ask for some with save_at.")
 
 
 def replay(run: Trajectory, *, spacing: float | None = None) -> Iterator[Node]:
@@ -47,22 +47,31 @@ def replay(run: Trajectory, *, spacing: float | None = None) -> Iterator[Node]:
     yield Node(0.0, _float64(run.initial))
     if last == 0:
         return
-    wanted = np.append(run.times[run.times > 0], np.inf)
+    due = np.append(run.times[run.times > 0], np.inf)
     if isinstance(run.stepper, Adaptive):
         gap = last / 100 if spacing is None else spacing
         grid = np.linspace(0, last, int(np.ceil(last / gap)) + 1)[1:]
         place = np.searchsorted(run.times, grid)
         before = grid - np.append(run.times, np.inf)[place - 1]
         after = np.append(run.times, np.inf)[place] - grid
-        wanted = np.unique(np.concatenate([wanted, grid[np.minimum(np.abs(before), after) > gap / 100]]))
+        due = np.unique(np.concatenate([due, grid[np.minimum(np.abs(before), after) > gap / 100]]))
     for progress in steps_again(run):
-        while progress.at is not None and wanted[0] <= progress.time:
-            yield Node(float(wanted[0]), _float64(progress.at(float(wanted[0]))))
-            wanted = wanted[1:]
+        while progress.at is not None and due[0] <= progress.time:
+            yield Node(float(due[0]), _float64(progress.at(float(due[0]))))
+            due = due[1:]
         if progress.at is None:
             yield Node(progress.time, _float64(progress.tokens))
         if progress.time >= last:
             return
+
+
+def evenly_spaced_nodes(run: Trajectory, count: int) -> Iterator[Node]:
+    """About ``count`` nodes of a replay at nearly even times, the first and the last among them."""
+    last, due = float(run.times[-1]), 0.0
+    for node in replay(run, spacing=last / count):
+        if node.time >= due or node.time == last:
+            yield node
+            due = node.time + last / count * (1 - 1e-9)
 
 
 def shares(run: Trajectory) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""stability: how far two clouds drift apart at zero temperature, against e^{ℓt} (THEORY section 7)."""
+"""stability: the distance of two clouds at zero temperature over time, against e^{ℓt} (THEORY section 7)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +9,23 @@ from jaxtyping import Float
 from frostline.arrays import Array, as_float64, as_times
 from frostline.attention import Heads, as_one_layer, is_plain
 from frostline.errors import BadArray, BadParameter
-from frostline.printable import one_line
+from frostline.results import Result
 from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.expansion import Derivative
 from frostline.theory.flow import zero_temperature
 from frostline.transport.exact import exact
 
 
-@dataclass(frozen=True, eq=False)
-class Stability:
+@dataclass(frozen=True, eq=False, repr=False)
+class Stability(Result):
     """W(ρ_t, ρ̃_t) of two clouds under (5), geodesic cost, and its bound e^{ℓt}W(ρ₀, ρ̃₀), at each of ``times``.
 
-    ell        ℓ, a proven bound of the expansion rate over the sphere (infinite for a rank-deficient B)
-    seen       the largest expansion rate met on the tokens' own paths: an observation, never more than ℓ
-    observed   the largest log(W_t/W_0)/t over the times: how fast they really went apart
+    p                the order of the distance
+    measured (k,)    the distance
+    bound (k,)       its bound
+    ell              ℓ, a proven bound of the expansion rate over the sphere (infinite for a rank-deficient B)
+    seen             the largest expansion rate on the tokens' own paths: an observation, never more than ℓ
+    observed         the largest log(W_t/W_0)/t over the times: the rate at which the clouds separated
     """
 
     p: float
@@ -35,23 +38,20 @@ class Stability:
 
     @property
     def holds(self) -> bool:
-        """measured ≤ bound at every time, up to the solver's rounding."""
+        """Whether measured ≤ bound at every time, up to the solver's rounding."""
         return bool((self.measured <= self.bound * (1 + 1e-9) + 1e-9).all())
 
     @property
     def vacuous(self) -> np.ndarray:
-        """Where the bound is no less than π, the diameter in the geodesic distance."""
+        """Which bounds are no less than π, the largest geodesic distance."""
         return ~(self.bound < np.pi)
 
     def describe(self) -> str:
-        """In words."""
+        """The distance and its bound at the last time, and the rates."""
         end = f"At t = {self.times[-1]:g} W{self.p:g} is {self.measured[-1]:.3g}, the bound {self.bound[-1]:.3g}"
         empty = " (vacuous: no distance exceeds π)" if self.vacuous[-1] else ""
         proven = f"ℓ ≤ {self.ell:.3g} is proven" if np.isfinite(self.ell) else "No ℓ is proven: B is rank-deficient"
         return f"{end}{empty}. {proven}; {self.seen:.3g} was met; W grew at a rate of {self.observed:.3g}."
-
-    def __repr__(self) -> str:
-        return one_line(self, self.describe())
 
 
 def stability(
@@ -64,12 +64,39 @@ def stability(
     x_weights: Array | None = None,
     other_weights: Array | None = None,
 ) -> Stability:
-    """Let two clouds follow the zero-temperature flow of one plain head and compare their distance with e^{ℓt}.
+    """Compare the distance of two clouds under the zero-temperature flow (THEORY eq. 5) with e^{ℓt}.
 
-    ℓ bounds how fast angles grow, so the geodesic cost is measured. The chord obeys the same inequality: while an
+    ℓ bounds the growth of angles, so the geodesic cost is measured. The chord obeys the same inequality: while an
     angle grows, its chord grows no faster (sin λx ≤ λ sin x for λ ≥ 1 and λx ≤ π/2), and ℓ ≥ 0, since antipodes stay
     antipodes.
 
+    Parameters
+    ----------
+    heads : Attention
+        One head without key bias.
+    x, other : arrays (n, d) and (m, d)
+        The two clouds at t = 0.
+    times : sequence of floats
+        Ascending times at which the distance is measured.
+    p : float
+        Order of the distance.
+    x_weights, other_weights : arrays (n,) and (m,), optional
+        Masses; equal by default.
+
+    Returns
+    -------
+    Stability
+        The distances, their bounds and the rates.
+
+    Raises
+    ------
+    BadParameter
+        There are several heads or a key bias, or tokens reach ker Bᵀ, where the flow ends.
+    BadArray
+        A cloud does not have the shape (n, d).
+
+    Examples
+    --------
     >>> from frostline import Attention, sample
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1.0)
     >>> stability(head, sample.uniform(50, 2, seed=0), sample.uniform(50, 2, seed=1)).holds

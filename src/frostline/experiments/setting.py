@@ -11,7 +11,6 @@ from frostline.analysis.distance import Measure
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.sample import Nodes, nodes
-from frostline.theory.limits import limit
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 
@@ -95,5 +94,4 @@ def follow(setting: Setting, beta: float, until: float, frames: int = 121) -> Fo
     run = simulate(
         head, start.tokens, until=until, weights=start.weights, save_at=np.linspace(0.0, until, frames).tolist()
     )
-    measure = Measure.of(limit(setting.head(beta)), start.tokens, start.weights)
-    return Followed(run, run.times, measure.along(run))
+    return Followed(run, run.times, Measure.of_run(run).along(run))

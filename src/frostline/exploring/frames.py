@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from frostline.analysis.distance import Measure, Target
-from frostline.analysis.phases import FEWEST_TIMES, phases_of_curve
+from frostline.analysis.distance import DistanceRecorder, Target, number_or_none
+from frostline.analysis.phases import phases_of_recording
 from frostline.arrays import evenly_spread
 from frostline.attention import Attention
 from frostline.dynamics.simulation import STATUSES, Steps, Trajectory
@@ -19,7 +19,6 @@ from frostline.exploring.messages import coarse, pack
 from frostline.runs import schema as specs
 from frostline.runs.build import build_heads, build_stepper, build_tokens
 from frostline.theory.bounds import bound
-from frostline.transport.solve import wasserstein
 
 MOST_DRAWN = 20_000
 """Tokens that are sent to the page; of more, every k-th."""
@@ -76,12 +75,12 @@ def _messages(
         "dimension": initial.shape[1],
         "limit": None if target.limit is None else target.limit.facts(),
         "no_distance": target.why_none or None,
-        "exact": target.measure is not None and target.measure.method == "two atoms",
-        "without_limit": 0 if target.measure is None else int((~target.measure.defined).sum()),
+        "exact": target.exact,
+        "without_limit": target.left_out or 0,
         "bound": _bound(layers, times),
     }
     yield pack("opening", opening, coarse(initial[drawn]), goal[drawn].astype("<f4"))
-    measured = _Measured(target.measure, times)
+    measured = _Measured(target, times)
     started = told = time.monotonic()
     number = -1
     for x in frames:
@@ -134,42 +133,38 @@ def _bound(layers: list[list[Attention]], times: np.ndarray) -> dict[str, Any]:
 
 
 class _Measured:
-    """The distance to the limit, frame by frame, and what is read off it."""
+    """The distance to the limit frame by frame, with its phases and its guaranteed bounds."""
 
-    def __init__(self, measure: Measure | None, times: np.ndarray):
-        self.measure, self.times = measure, times
-        self.curve: list[float] = []
+    def __init__(self, target: Target, times: np.ndarray):
+        self.measure, self.times = target.measure, times
+        self.recorder = DistanceRecorder(target, [])
         chosen = evenly_spread(len(times), BRACKETED)
         self.kept: dict[int, np.ndarray | None] = dict.fromkeys(chosen)
 
     def at(self, number: int, x: np.ndarray) -> dict[str, Any]:
+        """The distance of this frame and its symptoms of finite n."""
         if self.measure is None:
             return {}
-        self.curve.append(self.measure.distance(x))
-        if number in self.kept and self.measure.method != "two atoms":
+        self.recorder.add(self.times[number], x)
+        if number in self.kept and not self.measure.exact:
             self.kept[number] = x
-        off = self.measure.off_cluster(x) if len(self.measure.basis) else None
-        wrong = self.measure.imbalance(x)
         return {
-            "w": self.curve[-1],
-            "off_cluster": None if off is None else int(off.sum()),
-            "imbalance": None if np.isnan(wrong) else wrong,
+            "w": self.recorder.points[-1][1],
+            # Without a basis this takes too long for every frame.
+            "off_cluster": int(self.measure.off_cluster(x).sum()) if len(self.measure.basis) else None,
+            "imbalance": number_or_none(self.measure.imbalance(x)),
         }
 
     def phases(self) -> Iterator[bytes]:
-        if len(self.curve) >= FEWEST_TIMES:
-            yield pack("phases", phases_of_curve(self.times[: len(self.curve)], np.array(self.curve)).facts())
+        """The phases so far, once there are enough frames."""
+        phases = phases_of_recording(self.recorder)
+        if phases is not None:
+            yield pack("phases", phases.facts())
 
     def brackets(self) -> Iterator[bytes]:
-        """Guaranteed bounds of W at some times; what frames carry is exact only where the limit is two points."""
-        if self.measure is None:
-            return
-        there = self.measure.defined
-        goal, mass = self.measure.goal[there], self.measure.weights[there]
+        """Guaranteed bounds of W at some times; the frames have W exactly only where the limit is two points."""
         for number, x in self.kept.items():
-            if x is not None:
-                mine = x[there]
-                options: dict[str, Any] = {"x_weights": mass, "y_weights": mass, "coupling": "index"}
-                found = wasserstein(mine, goal, seconds=SECONDS, **options)
-                facts = {"t": self.times[number], "lower": found.lower, "upper": found.upper, "method": found.method}
-                yield pack("bracket", {"number": number, **facts})
+            if x is not None and self.measure is not None:
+                distance = self.measure.interval(x, seconds=SECONDS)
+                facts = {"t": self.times[number], "lower": distance.lower, "upper": distance.upper}
+                yield pack("bracket", {"number": number, **facts, "method": distance.method})

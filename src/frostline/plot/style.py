@@ -22,12 +22,37 @@ ORANGE = "#d1661d"
 """The first of two things compared."""
 BLUE = "#1f6fb2"
 """The second."""
+VIOLET = "#8a3ffc"
+"""Bounds that hold for other reasons than this run."""
 NOWHERE = "#77808a"
 """Controls, and tokens without a limit."""
+SCREEN_DPI = 110
+"""Dots per inch of a picture in a notebook."""
 
 
 def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
-    """Write stem.png and stem.svg; the SVG is the same bytes every time."""
+    """Write ``stem``.png and ``stem``.svg, with the same bytes every time.
+
+    Parameters
+    ----------
+    figure : matplotlib figure
+        The figure of some axes is ``axes.figure``.
+    stem : path
+        The path of both files without their suffix.
+
+    Raises
+    ------
+    BadParameter
+        ``figure`` is not a figure.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save(panels(1)[1], Path(folder) / "empty")
+    ...     sorted(file.name for file in Path(folder).iterdir())
+    ['empty.png', 'empty.svg']
+    """
     if not isinstance(figure, Figure):
         raise BadParameter(f"plot.save takes a figure (of axes: axes.figure), not {type(figure).__name__}.")
     stem = Path(stem)
@@ -37,13 +62,47 @@ def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
 
 
 def write_svg(figure: Figure, target: Path | io.StringIO) -> None:
-    """The figure as SVG, the same bytes every time."""
+    """Write the figure as SVG, with the same bytes every time.
+
+    Parameters
+    ----------
+    figure : matplotlib figure
+        The figure to write.
+    target : path or text buffer
+        The file, or an ``io.StringIO``.
+
+    Examples
+    --------
+    >>> buffer = io.StringIO()
+    >>> write_svg(panels(1)[1], buffer)
+    >>> "<svg" in buffer.getvalue()
+    True
+    """
     with matplotlib.rc_context({"svg.hashsalt": "frostline"}):
         figure.savefig(target, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
 
 
 def panels(count: int, *, width: float = 5.2, height: float = 3.9) -> tuple[list[Axes], Figure]:
-    """Empty axes side by side, in the style of all figures here."""
+    """Empty axes side by side, in the style of all figures here.
+
+    Parameters
+    ----------
+    count : int
+        Number of axes.
+    width, height : float
+        Size of each in inches.
+
+    Returns
+    -------
+    list of Axes, Figure
+        The axes from left to right, and their figure.
+
+    Examples
+    --------
+    >>> axes, figure = panels(2)
+    >>> len(axes), figure.get_size_inches().tolist()
+    (2, [10.4, 3.9])
+    """
     figure = new_figure(width * count, height)
     figure.set_layout_engine("constrained")
     axes = [figure.add_subplot(1, count, k + 1) for k in range(count)]
@@ -58,30 +117,83 @@ def panels(count: int, *, width: float = 5.2, height: float = 3.9) -> tuple[list
 
 
 def x_ticks(ax: Axes, values: np.ndarray) -> None:
-    """Ticks where the data are: on a short logarithmic axis matplotlib's own run into each other."""
+    """Put ticks at the data: on a short logarithmic axis matplotlib's own ticks overlap.
+
+    Parameters
+    ----------
+    ax : Axes
+        The axes, changed in place.
+    values : array (k,)
+        Positions of the ticks.
+
+    Examples
+    --------
+    >>> (ax,), _ = panels(1)
+    >>> x_ticks(ax, np.array([1.0, 10.0]))
+    >>> [text.get_text() for text in ax.get_xticklabels()]
+    ['1', '10']
+    """
     ax.set_xticks(values.tolist(), [f"{value:.3g}" for value in values])
     ax.xaxis.set_minor_locator(NullLocator())
 
 
 def whole_ticks(ax: Axes, rows: int, columns: int) -> None:
-    """Ticks of a map of so many rows and columns: whole numbers, at most about eight."""
+    """Put ticks at whole numbers on the axes of a map, about eight on each at most.
+
+    Parameters
+    ----------
+    ax : Axes
+        The axes, changed in place.
+    rows, columns : int
+        Size of the map.
+
+    Examples
+    --------
+    >>> (ax,), _ = panels(1)
+    >>> whole_ticks(ax, 3, 24)
+    >>> ax.get_xticks().tolist()
+    [0, 3, 6, 9, 12, 15, 18, 21]
+    """
     ax.set_yticks(range(0, rows, max(1, rows // 8)))
     ax.set_xticks(range(0, columns, max(1, columns // 8)))
 
 
 def shade(number: int, count: int) -> tuple[float, float, float, float]:
-    """Colours for a sequence (of temperatures, say), from warm to cold; readable on light and dark."""
-    found = matplotlib.colormaps["plasma_r"](0.15 + 0.65 * number / max(1, count - 1))
-    return found[0], found[1], found[2], found[3]
+    """The colour of one member of a sequence (of temperatures, say), readable on light and dark.
+
+    Parameters
+    ----------
+    number : int
+        Which member, from 0 (warm) on.
+    count : int
+        Length of the sequence.
+
+    Returns
+    -------
+    tuple of four floats
+        Red, green, blue and opacity.
+
+    Examples
+    --------
+    >>> [round(part, 2) for part in shade(0, 3)]
+    [0.99, 0.73, 0.17, 1.0]
+    """
+    red, green, blue, opacity = map(float, matplotlib.colormaps["plasma_r"](0.15 + 0.65 * number / max(1, count - 1)))
+    return red, green, blue, opacity
 
 
 class NotebookFigure(Figure):
     """A figure that notebooks show, although pyplot does not know it."""
 
     def _repr_png_(self) -> bytes:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=110)
-        return buffer.getvalue()
+        return png_bytes(self)
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The figure as a PNG at the resolution of a notebook."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=SCREEN_DPI)
+    return buffer.getvalue()
 
 
 def new_figure(width: float, height: float) -> Figure:

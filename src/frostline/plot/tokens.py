@@ -7,25 +7,54 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
+from frostline.analysis.distance import OFF_CLUSTER, Target
 from frostline.arrays import as_float64, evenly_spread
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadParameter, BadRun
-from frostline.plot.captions import NOTHING_KEPT, check_run, headline, limit_of
+from frostline.plot.captions import NOTHING_KEPT, check_run, headline
 from frostline.plot.style import BLUE, FAINT, INK, NOWHERE, ORANGE, SOFT, new_figure
-from frostline.sphere import unit_rows
 from frostline.theory.limits import Limit
 
 MOST_DOTS = 4000
-"""More dots than this only make a figure heavy; every k-th token is drawn, and the figure says so."""
+"""Tokens that are drawn; of more, every k-th is drawn, and the figure says so."""
 MOST_RINGS = 12
-"""Places of a limit that are drawn as rings; more are small dots along a curve."""
+"""Points of a limit that are drawn as rings; more are drawn as small dots along a curve."""
 
 
 def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 5) -> list[Axes]:
-    """Tokens at up to ``panels`` of the saved times, in the plane where the limit shows; rings mark the limit.
+    """Draw the tokens of a run at some of the times it kept, in the plane of the limit; rings mark the limit.
 
-    d = 2: the circle. d = 3: the sphere seen from the side, tokens behind it pale. d > 3: shadow on a plane.
-    Colour follows a token through all panels: it shows where the theory sends it (or, without a limit, where it began).
+    d = 2: the circle. d = 3: the sphere seen from the side, tokens behind it pale. d > 3: the projection on a plane.
+    A token has one colour in all panels: it shows its predicted limit (or, without a limit, its start).
+
+    Parameters
+    ----------
+    run : Trajectory
+        A run of tokens (n, d).
+    target : array (n, d) or Target, optional
+        The point each token should reach, NaN for none; the limit of the run by default.
+    panels : int
+        Number of times, at most.
+
+    Returns
+    -------
+    list of matplotlib.axes.Axes
+        One for each time; ``axes[0].figure`` is the figure.
+
+    Raises
+    ------
+    BadParameter
+        This is not a run of tokens (n, d).
+    BadRun
+        The run kept no times.
+
+    Examples
+    --------
+    >>> from frostline import Attention, sample, simulate
+    >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=100.0)
+    >>> run = simulate(head, sample.uniform(50, 2, seed=0), until=2.0, save_at=[0.0, 2.0])
+    >>> [ax.get_title() for ax in tokens(run)]
+    ['t = 0', 't = 2']
     """
     check_run(run)
     cloud = as_float64(run.tokens)
@@ -33,10 +62,12 @@ def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 5) -> li
         raise BadParameter(f"plot.tokens draws one run (k, n, d); this one has shape {cloud.shape}: pick a member.")
     if not len(cloud):
         raise BadRun(NOTHING_KEPT)
-    found = limit_of(run)
     start = as_float64(run.initial)
-    goal = _goal(found, start) if target is None else np.asarray(target)
-    frame = _view(found, cloud)
+    prediction = target if isinstance(target, Target) else Target.of(run.layers, start, run.weights)
+    limit, goal = prediction.limit, prediction.tokens
+    if target is not None and target is not prediction:
+        goal = np.asarray(target)
+    frame = _view(limit, cloud)
     chosen = evenly_spread(len(cloud), panels)
     thin = max(1, -(-cloud.shape[1] // MOST_DOTS))
     shown = slice(None, None, thin)
@@ -54,27 +85,20 @@ def tokens(run: Trajectory, *, target: Any | None = None, panels: int = 5) -> li
             _rings(ax, marks)
             _shares(ax, cloud[index], goal, frame, run.weights)
         ax.set_title(f"t = {run.times[index]:.4g}", color=INK, fontsize=11)
-    figure.suptitle(headline(run, found), fontsize=11, color=INK, y=0.985)
-    note = _explain(cloud.shape[2], found, 0 if marks is None else len(marks), thin)
+    figure.suptitle(headline(run, limit), fontsize=11, color=INK, y=0.985)
+    note = _explain(cloud.shape[2], limit, 0 if marks is None else len(marks), thin)
     figure.text(0.5, 0.025, note, ha="center", va="bottom", fontsize=8, color=SOFT)
     figure.subplots_adjust(left=0.01, right=0.99, bottom=0.12, top=0.83, wspace=0.04)
     return axes
 
 
-def _goal(found: Limit | None, start: np.ndarray) -> np.ndarray | None:
-    if found is None or found.kind in ("rotation", "mixed"):
-        return None
-    return as_float64(found(unit_rows(start)))
-
-
-def _view(found: Limit | None, cloud: np.ndarray) -> np.ndarray:
-    """(≤3, d) orthonormal rows to draw along: the limit's own directions first, then where the tokens vary most."""
+def _view(limit: Limit | None, cloud: np.ndarray) -> np.ndarray:
+    """Up to three orthonormal rows to draw along: directions of the limit first, then those of the largest variance."""
     d = cloud.shape[2]
-    own = np.zeros((0, d)) if found is None or found.basis is None else as_float64(found.basis)[:2]
-    rest = cloud[0] - cloud[0] @ own.T @ own
-    spread = np.linalg.svd(rest - rest.mean(0), full_matrices=True)[2]
-    rows = [*own]
-    for vector in spread:
+    leading = np.zeros((0, d)) if limit is None or limit.basis is None else as_float64(limit.basis)[:2]
+    rest = cloud[0] - cloud[0] @ leading.T @ leading
+    rows = [*leading]
+    for vector in np.linalg.svd(rest - rest.mean(0), full_matrices=True)[2]:
         vector = vector - sum((vector @ row) * row for row in rows)
         if len(rows) < min(3, d) and np.linalg.norm(vector) > 1e-6:
             rows.append(vector / np.linalg.norm(vector))
@@ -96,6 +120,7 @@ def _colours(shadow: np.ndarray) -> np.ndarray:
 
 
 def _globe(ax: Axes) -> None:
+    """The disc on which tokens are drawn."""
     turn = np.linspace(0, 2 * np.pi, 200)
     ax.fill(np.cos(turn), np.sin(turn), color="#f5f8fa", zorder=0)
     ax.plot(np.cos(turn), np.sin(turn), color=FAINT, lw=1, zorder=1)
@@ -106,6 +131,7 @@ def _globe(ax: Axes) -> None:
 
 
 def _dots(ax: Axes, shadow: np.ndarray, colours: np.ndarray, *, depth: bool) -> None:
+    """The tokens; with ``depth`` those on the far side are pale."""
     front = shadow[:, 2] >= 0 if depth else np.ones(len(shadow), dtype=bool)
     size = float(np.clip(2400 / len(shadow), 3, 28))
     for side, alpha, order in ((~front, 0.22, 2), (front, 0.75, 3)):
@@ -115,17 +141,17 @@ def _dots(ax: Axes, shadow: np.ndarray, colours: np.ndarray, *, depth: bool) -> 
 
 
 def _distinct(shadow: np.ndarray) -> np.ndarray:
-    """The different places a token is sent to, as far as the picture can show."""
+    """The different points of the limit, as far as the picture can show them."""
     return np.unique(shadow[np.isfinite(shadow).all(1)][:, :2].round(6), axis=0)
 
 
 def _shares(ax: Axes, x: np.ndarray, goal: np.ndarray, frame: np.ndarray, weights: np.ndarray | None) -> None:
-    """How much of the tokens is within 0.3 rad of each of two points: a tight cluster is one dot, whatever its mass."""
+    """Write the mass within 0.3 rad of each of two points: a tight cluster is one dot, whatever its mass."""
     points = np.unique(goal[np.isfinite(goal).all(1)].round(6), axis=0)
     if len(points) > 2:
         return
     for point in points:
-        near = x @ point >= np.cos(0.3)
+        near = x @ point >= np.cos(OFF_CLUSTER)
         share = near.mean() if weights is None else weights[near].sum()
         place = frame[:2] @ point
         side = "right" if place[0] > 0 else "left"
@@ -133,18 +159,21 @@ def _shares(ax: Axes, x: np.ndarray, goal: np.ndarray, frame: np.ndarray, weight
         ax.text(x_at, y_at, f"{100 * share:.0f} %", ha=side, va="center", color=INK, fontsize=8)
 
 
-def _rings(ax: Axes, few: np.ndarray) -> None:
-    """The distinct limits, as open rings when they are few, as small dots along a curve when they are many."""
-    if len(few) <= MOST_RINGS:
-        ax.scatter(few[:, 0], few[:, 1], s=150, facecolors="none", edgecolors=INK, lw=1.4, zorder=4, clip_on=False)
+def _rings(ax: Axes, points: np.ndarray) -> None:
+    """The distinct points of the limit: open rings when they are few, small dots along a curve when they are many."""
+    if len(points) <= MOST_RINGS:
+        ax.scatter(
+            points[:, 0], points[:, 1], s=150, facecolors="none", edgecolors=INK, lw=1.4, zorder=4, clip_on=False
+        )
         return
-    # On the rim the tokens would lie under them: draw them just outside.
-    rim = np.linalg.norm(few, axis=1).min() > 0.999
-    place = few * (1.06 if rim else 1.0)
+    # On the rim they would cover the tokens: draw them just outside.
+    rim = np.linalg.norm(points, axis=1).min() > 0.999
+    place = points * (1.06 if rim else 1.0)
     ax.scatter(place[:, 0], place[:, 1], s=1.5, color=INK, alpha=0.5, lw=0, zorder=1.5, rasterized=True)
 
 
-def _explain(d: int, found: Limit | None, marks: int, thin: int) -> str:
+def _explain(d: int, limit: Limit | None, marks: int, thin: int) -> str:
+    """The sentences below the picture."""
     how = {2: "The circle.", 3: "Orthographic view; tokens on the far side are pale."}
     words = [how.get(d, "Shadow on a plane: tokens inside the disc have other components.")]
     if marks:
@@ -153,7 +182,7 @@ def _explain(d: int, found: Limit | None, marks: int, thin: int) -> str:
         if marks == 2:
             words.append("%: tokens within 0.3 rad.")
     else:
-        words.append(f"Colour: where a token began{'' if found is None else ' (no limit here)'}.")
+        words.append(f"Colour: where a token began{'' if limit is None else ' (no limit here)'}.")
     if thin > 1:
         words.append(f"One token in {thin} is drawn.")
     return " ".join(words)

@@ -11,7 +11,7 @@ from frostline import sample
 from frostline.attention import Attention
 from frostline.dynamics.steppers import RK4, Adaptive, Euler, Stepper
 from frostline.errors import BadSpec
-from frostline.runs.schema import ComponentSpec, HeadSpec, LayerSpec, Matrix, Spec, TokensSpec, _open
+from frostline.runs.schema import ComponentSpec, HeadSpec, LayerSpec, Matrix, Spec, TokensSpec, read_named_file
 from frostline.sphere import OFF_SPHERE, normalise
 
 
@@ -22,7 +22,7 @@ def build_heads(spec: Spec) -> list[list[Attention]]:
     layers: list[LayerSpec] = spec.layers if spec.layers is not None else [spec]
     if not layers or any(layer.heads == [] for layer in layers):
         raise BadSpec("the spec has an empty list of layers or heads; give at least one.")
-    found = []
+    built = []
     for number, layer in enumerate(layers):
         where = f"layers[{number}]" if spec.layers is not None else "the spec"
         heads: list[HeadSpec] = [layer]
@@ -30,17 +30,17 @@ def build_heads(spec: Spec) -> list[list[Attention]]:
             if any(matrix is not None for matrix in (layer.B, layer.Q, layer.K)):
                 raise BadSpec(f"{where} gives heads beside B, Q or K; put them under heads.")
             heads = layer.heads
-        found.append([_build_head(head, layer, spec, where) for head in heads])
-    return found
+        built.append([_build_head(head, layer, spec, where) for head in heads])
+    return built
 
 
 def token_count(spec: Spec) -> int:
-    """How many tokens the spec asks for (0 when only a file knows)."""
+    """The number of tokens in the spec; 0 when they come from a file."""
     return spec.tokens if isinstance(spec.tokens, int) else spec.tokens.count or 0
 
 
 def build_stepper(spec: Spec) -> Stepper:
-    """The stepper: what is named; else Euler when a step is given, the adaptive method when none is."""
+    """The named stepper; by default Euler when the spec has a step, else the adaptive method."""
     name = spec.stepper or ("adaptive" if spec.step is None else "euler")
     if name == "adaptive":
         return Adaptive(**({} if spec.tolerance is None else {"tolerance": spec.tolerance}), step=spec.step)
@@ -69,25 +69,30 @@ def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
         raise BadSpec(f"tokens.antipodal needs an even count, got {tokens.count}.")
     count = tokens.count // 2 if tokens.antipodal else tokens.count
     if tokens.distribution == "nodes":
-        logs = None
-        if tokens.mean is not None:
-            mean = np.asarray(normalise(tokens.mean))
-            if len(mean) != spec.dimension:
-                raise BadSpec(f"tokens.mean has {len(mean)} entries, but dimension = {spec.dimension}.")
-            pull = (tokens.concentration or 0.0) * mean
-            logs = lambda x: x @ pull  # noqa: E731
-        found, weights = sample.nodes(count, spec.dimension, log_density=logs, seed=spec.seed)
-        if tokens.antipodal:
-            return sample.antipodal(found), np.concatenate([weights, weights]) / 2
-        return found, weights
+        return _build_nodes(tokens, count, spec)
     if tokens.distribution == "mixture":
         if not tokens.components:
             raise BadSpec('tokens.distribution = "mixture" needs [[tokens.components]], each with a weight.')
-        parts = [_drawing(part, spec.dimension) for part in tokens.components]
+        parts = [_sampler(part, spec.dimension) for part in tokens.components]
         x = sample.mixture(count, parts, [part.weight for part in tokens.components], seed=spec.seed)
     else:
-        x = _drawing(tokens, spec.dimension)(count, np.random.default_rng(spec.seed))
+        x = _sampler(tokens, spec.dimension)(count, np.random.default_rng(spec.seed))
     return (sample.antipodal(x) if tokens.antipodal else x), None
+
+
+def _build_nodes(tokens: TokensSpec, count: int, spec: Spec) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted quadrature nodes of the uniform or a von Mises-Fisher density."""
+    log_density = None
+    if tokens.mean is not None:
+        mean = np.asarray(normalise(tokens.mean))
+        if len(mean) != spec.dimension:
+            raise BadSpec(f"tokens.mean has {len(mean)} entries, but dimension = {spec.dimension}.")
+        pull = (tokens.concentration or 0.0) * mean
+        log_density = lambda x: x @ pull  # noqa: E731
+    x, weights = sample.nodes(count, spec.dimension, log_density=log_density, seed=spec.seed)
+    if tokens.antipodal:
+        return sample.antipodal(x), np.concatenate([weights, weights]) / 2
+    return x, weights
 
 
 USED_BY = {
@@ -98,16 +103,18 @@ USED_BY = {
     "components": ("mixture",),
     "path": ("file",),
 }
+"""The distributions that use each key of ``tokens``."""
 
 
 def _refuse_unused(part: TokensSpec | ComponentSpec, where: str) -> None:
-    """A key that its distribution does not use is a mistake, not decoration."""
+    """Raise BadSpec for a key that its distribution does not use."""
     for key, users in USED_BY.items():
         if getattr(part, key, None) is not None and part.distribution not in users:
             raise BadSpec(f"{where}.{key} goes with {' or '.join(users)}, not with {part.distribution!r}.")
 
 
-def _drawing(part: TokensSpec | ComponentSpec, dimension: int) -> Callable[[int, np.random.Generator], np.ndarray]:
+def _sampler(part: TokensSpec | ComponentSpec, dimension: int) -> Callable[[int, np.random.Generator], np.ndarray]:
+    """The function that draws n tokens of this distribution."""
     _refuse_unused(part, "tokens")
     if part.distribution == "vmf":
         if part.mean is None or part.concentration is None:
@@ -133,20 +140,18 @@ def _build_head(head: HeadSpec, layer: HeadSpec, spec: Spec, where: str) -> Atte
         raise BadSpec(f"{where} has no beta; give one, for example beta = 100.0.")
     V = _matrix(inherited("V", "identity"), d, f"V of {where}")
     if head.B is not None and head.Q is None and head.K is None:
-        found = Attention.from_matrices(_matrix(head.B, d, f"B of {where}"), V, beta, key_bias=bias)
-    elif head.B is None and head.Q is not None and head.K is not None:
+        return Attention.from_matrices(_matrix(head.B, d, f"B of {where}"), V, beta, key_bias=bias)
+    if head.B is None and head.Q is not None and head.K is not None:
         Q, K = _matrix(head.Q, d, f"Q of {where}"), _matrix(head.K, d, f"K of {where}")
-        found = Attention(Q, K, V, beta, key_bias=bias)
-    else:
-        raise BadSpec(f"{where} needs either B or both Q and K.")
-    return found
+        return Attention(Q, K, V, beta, key_bias=bias)
+    raise BadSpec(f"{where} needs either B or both Q and K.")
 
 
 def _matrix(value: Matrix, d: int, name: str) -> np.ndarray:
-    found = _read_matrix(value, d, name)
-    if found.shape[-1:] != (d,):
-        raise BadSpec(f"{name} has shape {found.shape}, but dimension = {d}; they must agree.")
-    return found
+    matrix = _read_matrix(value, d, name)
+    if matrix.shape[-1:] != (d,):
+        raise BadSpec(f"{name} has shape {matrix.shape}, but dimension = {d}; they must agree.")
+    return matrix
 
 
 def _read_matrix(value: Matrix, d: int, name: str) -> np.ndarray:
@@ -168,18 +173,18 @@ def _read_matrix(value: Matrix, d: int, name: str) -> np.ndarray:
 
 
 def _load(path: str) -> np.ndarray:
-    _open(path)
+    read_named_file(path)
     try:
-        found = np.asarray(np.load(path, allow_pickle=False))
+        matrix = np.asarray(np.load(path, allow_pickle=False))
     except (ValueError, EOFError, OSError, SyntaxError, OverflowError, MemoryError, TokenError) as error:
         raise BadSpec(f"{path!r} is not a readable .npy array of numbers: {error}.") from None
-    if found.dtype.kind not in "fiu" or found.ndim != 2:
-        raise BadSpec(f"{path!r} holds {found.dtype} of shape {found.shape}; a matrix of real numbers is needed.")
-    return found.astype(np.float64)
+    if matrix.dtype.kind not in "fiu" or matrix.ndim != 2:
+        raise BadSpec(f"{path!r} holds {matrix.dtype} of shape {matrix.shape}; a matrix of real numbers is needed.")
+    return matrix.astype(np.float64)
 
 
 def _load_tokens(path: str) -> np.ndarray:
     """Unit vectors from a file; float32 ones are unit only to 1e-7 and are made so exactly."""
-    found = _load(path)
-    size = np.linalg.norm(found, axis=1, keepdims=True)
-    return found / size if (np.abs(size - 1) <= OFF_SPHERE[torch.float32]).all() else found
+    rows = _load(path)
+    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / size if (np.abs(size - 1) <= OFF_SPHERE[torch.float32]).all() else rows

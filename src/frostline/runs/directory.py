@@ -31,12 +31,20 @@ from frostline.files.plain_json import as_json
 from frostline.runs import schema as specs
 from frostline.runs.build import build_stepper
 
-SPEC, ARRAYS, SUMMARY, PROVENANCE = "spec.toml", "arrays.safetensors", "summary.json", "provenance.json"
+SPEC = "spec.toml"
+"""The spec with its defaults written out."""
+ARRAYS = "arrays.safetensors"
+"""Tokens, times, weights, distances and heads."""
+SUMMARY = "summary.json"
+"""The end of the run, its phases and distances."""
+PROVENANCE = "provenance.json"
+"""Versions, duration, and the checksums of the other files."""
 FORMAT = "frostline-run-1"
+"""The version of the format."""
 
 Arrays: TypeAlias = dict[str, Tensor]
-# What reading a damaged checkpoint may raise, one way or another.
 DAMAGE = (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError)
+"""Errors that the reading of a damaged checkpoint may raise."""
 
 
 class Partial:
@@ -81,7 +89,7 @@ class Partial:
             raise BadRun(f"another process is writing {self.out}; wait for it, or choose another out.") from None
 
     def _claim(self) -> None:
-        """Whose unfinished run this is; another spec's is refused, or dropped with ``force``."""
+        """Check whose unfinished run this is; that of another spec is refused, or discarded with ``force``."""
         owner = self._numbers().get("key", "")
         if owner and owner.split()[0] != self.identity and not self.force:
             raise BadRun(
@@ -93,13 +101,14 @@ class Partial:
                 stale.unlink(missing_ok=True)
 
     def _numbers(self) -> dict[str, str]:
-        """What the checkpoint says beside its arrays; nothing when there is none, or a damaged one."""
+        """The metadata of the checkpoint; empty when there is none or it is damaged."""
         try:
             return _metadata(self._checkpoint.read_bytes())
         except DAMAGE:
             return {}
 
     def keep_frame(self, number: int, tokens: Tensor) -> None:
+        """Write the tokens of one kept time."""
         blob = save({"tokens": tokens.contiguous()})
         write_atomically(self._frame(number), blob)
         self.frames[number:] = [hashlib.sha256(blob).hexdigest()]
@@ -108,7 +117,7 @@ class Partial:
         return self.folder / "frames" / f"{number:06d}.safetensors"
 
     def checkpoint(self, progress: Progress, curve: Sequence[tuple[float, float]]) -> None:
-        """Everything needed to go on from here; written so that a crash leaves this one or the one before."""
+        """Write everything needed to resume from here; after a crash this checkpoint or the one before is whole."""
         points = torch.tensor(list(curve), dtype=torch.float64).reshape(-1, 2)
         arrays = {"tokens": progress.tokens.cpu().contiguous(), "curve": points}
         numbers = {
@@ -123,7 +132,7 @@ class Partial:
         write_atomically(self._checkpoint, save(arrays, metadata=numbers | {"sha256": digest}))
 
     def resume(self, device: torch.device) -> tuple[Resume, list[tuple[float, float]]] | None:
-        """Where the run was left, or None. A damaged checkpoint is as good as none: the run starts again."""
+        """The state and the recorded distances of the last checkpoint; None without one, or when it is damaged."""
         try:
             blob = self._checkpoint.read_bytes()
             arrays, numbers = load(blob), _metadata(blob)
@@ -165,7 +174,7 @@ class Partial:
         return final
 
     def publish(self) -> None:
-        """Move the finished directory into place, if nobody has put something else there meanwhile."""
+        """Move the finished directory into place, unless something else was put there meanwhile."""
         old = _old(self.out)
         for attempt in range(5):
             _refuse_foreign(self.out, self.identity, self.force)
@@ -186,9 +195,31 @@ class Partial:
 
 
 def load_run(path: str | Path) -> Trajectory:
-    """The Trajectory stored in a run directory, checked against its checksum.
+    """The Trajectory stored in a run directory, checked against its checksums.
 
-    Its heads and stepper are rebuilt from the spec, so every verb that takes a fresh run takes this one.
+    Its heads and its stepper are rebuilt, so that every verb that takes a fresh run takes this one.
+
+    Parameters
+    ----------
+    path : path
+        The folder that ``frostline simulate`` wrote.
+
+    Returns
+    -------
+    Trajectory
+        The run with the times it kept.
+
+    Raises
+    ------
+    BadRun
+        The folder is no whole run directory, or a file in it was changed.
+
+    Examples
+    --------
+    >>> load_run("no such folder")
+    Traceback (most recent call last):
+        ...
+    frostline.errors.BadRun: no such folder is not a run directory: there is no such folder.
     """
     if not isinstance(path, str | Path):
         raise BadRun(f"{path!r} is not a path; give the folder of a run.")
@@ -217,6 +248,7 @@ def load_run(path: str | Path) -> Trajectory:
 
 
 def _check_shapes(arrays: Arrays) -> None:
+    """Raise BadRun when the arrays do not fit together."""
     times, tokens, initial = arrays["times"], arrays["tokens"], arrays["initial"]
     if times.ndim != 1 or tokens.ndim != 3 or initial.ndim != 2 or len(times) != len(tokens) or not len(initial):
         raise BadRun("its times, tokens and initial tokens do not fit together")
@@ -228,7 +260,7 @@ def _check_shapes(arrays: Arrays) -> None:
 
 
 def heads_as_arrays(layers: Sequence[Sequence[Attention]]) -> Arrays:
-    """The matrices themselves go into the run directory: files that a spec names may change or vanish."""
+    """The matrices of all heads; the run directory stores them since files that a spec names may change or vanish."""
     return {
         f"layer{i}.head{j}.{name}": tensor.cpu()
         for i, layer in enumerate(layers)
@@ -238,12 +270,12 @@ def heads_as_arrays(layers: Sequence[Sequence[Attention]]) -> Arrays:
 
 
 def _heads_from(arrays: Arrays) -> tuple[Layer, ...]:
-    found: dict[int, dict[int, dict[str, Tensor]]] = {}
+    layers: dict[int, dict[int, dict[str, Tensor]]] = {}
     for name, tensor in arrays.items():
         if name.startswith("layer"):
             layer, head, part = name.split(".")
-            found.setdefault(int(layer[5:]), {}).setdefault(int(head[4:]), {})[part] = tensor
-    return as_layers([[Attention.from_tensors(heads[j]) for j in sorted(heads)] for _, heads in sorted(found.items())])
+            layers.setdefault(int(layer[5:]), {}).setdefault(int(head[4:]), {})[part] = tensor
+    return as_layers([[Attention.from_tensors(heads[j]) for j in sorted(heads)] for _, heads in sorted(layers.items())])
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -256,10 +288,10 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def read_provenance(folder: Path) -> dict[str, Any]:
     """provenance.json of a run directory."""
-    found = _read_json(folder, PROVENANCE, ("format", "identity", "sha256"))
-    if found["format"] != FORMAT or not isinstance(found["sha256"], dict):
-        raise BadRun(f"{folder / PROVENANCE} is of the format {found['format']!r}; this version reads {FORMAT!r}.")
-    return found
+    facts = _read_json(folder, PROVENANCE, ("format", "identity", "sha256"))
+    if facts["format"] != FORMAT or not isinstance(facts["sha256"], dict):
+        raise BadRun(f"{folder / PROVENANCE} is of the format {facts['format']!r}; this version reads {FORMAT!r}.")
+    return facts
 
 
 def finished(out: Path, identity: str) -> bool:
@@ -273,7 +305,7 @@ def finished(out: Path, identity: str) -> bool:
 
 
 def _check(folder: Path) -> None:
-    """Every file of the run is there and is what was written."""
+    """Raise BadRun unless every file of the run is present and unchanged."""
     checksums = read_provenance(folder)["sha256"]
     for name in (ARRAYS, SPEC, SUMMARY):
         try:
@@ -285,24 +317,24 @@ def _check(folder: Path) -> None:
 
 
 def recover(out: Path) -> None:
-    """Put the old directory back if a crash came between its going and the new one's coming."""
+    """Put the old directory back after a crash between its removal and the arrival of the new one."""
     old = _old(out)
     if (old / PROVENANCE).exists() and not out.exists():
         os.rename(old, out)
 
 
 def _refuse_foreign(out: Path, identity: str, force: bool) -> None:
-    """Never write over what is not ours, nor over another spec's result unless told to."""
+    """Raise BadRun where ``out`` is not a run directory, or is that of another spec and ``force`` is not set."""
     if not out.exists():
         return
     try:
-        found = read_provenance(out)
+        provenance = read_provenance(out)
     except FrostlineError:
         if out.is_dir() and not any(out.iterdir()):
             out.rmdir()
             return
         raise BadRun(f"{out} exists and is not a frostline run directory; choose another out.") from None
-    if found["identity"] != identity and not force:
+    if provenance["identity"] != identity and not force:
         raise BadRun(f"{out} holds a run of another spec; choose another out, or replace it with --force.")
 
 
@@ -310,24 +342,25 @@ def _read_json(folder: Path, name: str, needed: tuple[str, ...]) -> dict[str, An
     if not folder.is_dir():
         raise BadRun(f"{folder} is not a run directory: there is no such folder.")
     try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
+        facts = json.loads((folder / name).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadRun(f"{folder} is not a whole run directory: {name}: {error.strerror}.") from None
     except (ValueError, RecursionError):
         raise BadRun(f"{folder / name} is not readable JSON: truncated or changed; run the spec again.") from None
-    missing = [key for key in needed if not isinstance(found, dict) or key not in found]
+    missing = [key for key in needed if not isinstance(facts, dict) or key not in facts]
     if missing:
         raise BadRun(f"{folder / name} lacks {', '.join(missing)}; it was not written by frostline.")
-    return found
+    return facts
 
 
 def _metadata(blob: bytes) -> dict[str, str]:
-    """safetensors' byte loader drops the metadata; its header is JSON behind a length."""
+    """The metadata of a safetensors file, which its byte loader drops: the header is JSON behind a length."""
     length = int.from_bytes(blob[:8], "little")
     return dict(json.loads(blob[8 : 8 + length])["__metadata__"])
 
 
 def _digest(arrays: Arrays, numbers: Mapping[str, str]) -> str:
+    """The checksum of a checkpoint."""
     digest = hashlib.sha256(json.dumps(dict(numbers), sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name].contiguous()
@@ -337,4 +370,5 @@ def _digest(arrays: Arrays, numbers: Mapping[str, str]) -> str:
 
 
 def _old(out: Path) -> Path:
+    """The place of the directory that is being replaced."""
     return out.parent / f".{out.name}.old"

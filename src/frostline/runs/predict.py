@@ -1,4 +1,4 @@
-"""What the matrices of a spec predict, as plain facts and words; no token is moved."""
+"""Predictions from the matrices of a spec, as plain facts and words; no token is moved."""
 
 import math
 from collections.abc import Callable
@@ -16,6 +16,9 @@ from frostline.theory.rates import rates
 from frostline.theory.regime import asymmetry, kappas, regime
 from frostline.theory.terminal import terminal
 
+SMALL_TERMS = 0.1
+"""The window of the bound: the times at which both of its terms are below this."""
+
 
 def predict(spec: specs.Spec, p: float = 2.0) -> dict[str, Any]:
     """A row of facts for each of the "layers", and the "regime" of the whole."""
@@ -23,34 +26,34 @@ def predict(spec: specs.Spec, p: float = 2.0) -> dict[str, Any]:
     layers = build_heads(spec)
     rows = []
     for layer in layers:
-        found = limit([layer])
+        target = limit([layer])
         # Numerical limits cost an integration for every token; here nothing is moved.
-        closed = found.kind in ("points", "subspace", "defective")
+        closed_form = target.kind in ("points", "subspace", "defective")
         rows.append(
             {
-                "limit": found.facts(),
+                "limit": target.facts(),
                 "heads": [_head(head) for head in layer],
-                "tokens_without_limit": [int(i) for i in found.undefined(x0)] if closed else None,
-                "rates": _or_why(_rates, layer, p),
+                "tokens_without_limit": [int(i) for i in target.undefined(x0)] if closed_form else None,
+                "rates": _facts_or_reason(_rates, layer, p),
                 "laplace": [_laplace(head, x0) for head in layer],
-                "bound": _or_why(_bound, layer, p),
-                "terminal": _or_why(_terminal, layer, x0, weights),
+                "bound": _facts_or_reason(_bound, layer, p),
+                "terminal": _facts_or_reason(_terminal, layer, x0, weights),
             }
         )
     assumptions = regime(layers, x0, weights=weights, until=spec.until)
     return {"layers": rows, "regime": assumptions.facts() | {"meaning": assumptions.describe()}}
 
 
-def _or_why(facts: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+def _facts_or_reason(facts: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """The facts, or the sentence that says why there are none."""
     try:
-        found = facts(*given)
+        return facts(*arguments) | {"none_because": None}
     except (BadParameter, NoLimit) as error:
         return {"none_because": str(error)}
-    return found | {"none_because": None}
 
 
 def _head(head: Attention) -> dict[str, Any]:
+    """The spectra of one head."""
     sigma = head.singular_values
     return {
         "beta": head.beta,
@@ -63,24 +66,8 @@ def _head(head: Attention) -> dict[str, Any]:
     }
 
 
-def _rates(layer: list[Attention], p: float) -> dict[str, Any]:
-    found = rates([layer], p=p)
-    return {
-        "p": found.p,
-        "token_in_clock": found.token_in_clock,
-        "in_clock": found.in_clock,
-        "logarithm": found.logarithm,
-        "token": found.token,
-        "guaranteed": found.guaranteed,
-        "at_most": found.at_most,
-        "exact": found.exact,
-        "factor_in_time": found.factor_in_time,
-        "status": found.status,
-        "meaning": found.describe(),
-    }
-
-
 def _laplace(head: Attention, x0: np.ndarray) -> dict[str, Any]:
+    """The expected error of the Laplace principle for the initial tokens."""
     kappa = kappas([head], x0)[0]
     typical = (head.dimension - 1) / (2 * float(np.median(kappa))) if np.median(kappa) > 0 else math.inf
     return {
@@ -92,36 +79,35 @@ def _laplace(head: Attention, x0: np.ndarray) -> dict[str, Any]:
     }
 
 
+def _rates(layer: list[Attention], p: float) -> dict[str, Any]:
+    predicted = rates([layer], p=p)
+    return predicted.facts() | {"meaning": predicted.describe()}
+
+
 def _bound(layer: list[Attention], p: float) -> dict[str, Any]:
-    found = bound([layer], p=p)
-    window = found.window(0.1)
-    return {
-        "origin": found.origin,
-        "M": found.M,
-        "C": found.C,
-        "c": found.c,
-        "amplitude": found.amplitude(),
-        "best_time": found.best_time(),
-        "best": found.best(),
-        "window_delta": 0.1,
+    predicted = bound([layer], p=p)
+    window = predicted.window(SMALL_TERMS)
+    constants = {name: value for name, value in predicted.facts().items() if name not in ("beta", "regime")}
+    return constants | {
+        "amplitude": predicted.amplitude(),
+        "best_time": predicted.best_time(),
+        "best": predicted.best(),
+        "window_delta": SMALL_TERMS,
         "window": None if window is None else list(window),
-        "empty": found.empty(),
-        "meaning": found.describe(),
+        "empty": predicted.empty(),
+        "meaning": predicted.describe(),
     }
 
 
 def _terminal(layer: list[Attention], x0: np.ndarray, weights: np.ndarray | None) -> dict[str, Any]:
-    found = terminal([layer], x0, weights=weights)
-    return {
-        "attends": found.attends,
-        "tightens": found.tightens,
-        "end_kind": None if found.end is None else found.end.kind,
-        "goes_to": found.goes_to,
-        "escape_direction": found.direction,
-        "contraction": found.contraction,
-        "growth": found.growth,
-        "drift": found.drift,
-        "hand_over": found.hand_over,
+    predicted = terminal([layer], x0, weights=weights)
+    facts = predicted.facts()
+    scales = ("attends", "tightens", "contraction", "growth", "drift", "hand_over")
+    return {name: facts[name] for name in scales} | {
+        "end_kind": None if predicted.end is None else predicted.end.kind,
+        # The vectors with all their entries, of which facts() omits long ones.
+        "goes_to": predicted.goes_to,
+        "escape_direction": predicted.direction,
         "status": "leading order",
-        "meaning": found.case,
+        "meaning": predicted.describe(),
     }

@@ -1,4 +1,4 @@
-"""Run a spec into a run directory: checkpoints on the way, summary and pictures at the end, resumed if killed."""
+"""Runs a spec into a run directory: checkpoints on the way, summary and pictures at the end; resumes killed runs."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ import torch
 
 from frostline import __version__, plot
 from frostline.analysis.distance import DistanceRecorder, Target
-from frostline.analysis.phases import Phases
+from frostline.analysis.phases import Phases, phases_of_recording
 from frostline.arrays import as_positive, as_times, evenly_spread
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
@@ -25,14 +25,17 @@ from frostline.errors import BadSpec
 from frostline.runs import directory as store
 from frostline.runs import schema as specs
 from frostline.runs.build import build_heads, build_stepper, build_tokens, token_count
-from frostline.runs.summary import SECONDS_PER_TIME, _bounds, _phases, _summary
+from frostline.runs.summary import bounds_at_kept_times, summarise
 
 DEFAULT_FRAMES = 5
+"""Times that are kept when the spec has no save_at."""
+SECONDS_PER_TIME = 10.0
+"""Seconds after which the bounds of the distance at one kept time are not tightened further."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A run directory: ``folder``, ``summary``, ``resumed`` (from which step), ``fresh`` (was it run just now)."""
+    """A run directory: ``folder``, ``summary``, ``resumed`` (from which step), ``fresh`` (whether it ran just now)."""
 
     folder: Path
     summary: dict[str, Any]
@@ -48,10 +51,10 @@ def record(
     report: Callable[[Progress], None] | None = None,
     measured: Callable[[int, int], None] | None = None,
 ) -> Recording:
-    """Run ``spec`` into ``out`` (``spec.out`` by default); a finished run of the same spec is not run again, a killed
-    one goes on.
+    """Run ``spec`` into ``out`` (``spec.out`` by default).
 
-    ``report`` is called after every step, ``measured(done, of)`` after the distance at each kept time.
+    A finished run of the same spec is not run again, and a killed one is resumed. ``report`` is called after every
+    step, ``measured(done, of)`` after the distance at each kept time.
     """
     _check_until(spec)
     out = Path(spec.out) if out is None else out
@@ -68,22 +71,24 @@ def record(
 
 
 def run_once(spec: specs.Spec, *, transport: bool = False) -> tuple[Trajectory, dict[str, Any], store.Arrays]:
-    """Run ``spec`` and write nothing: the run, what ``record`` would put into its summary (W by optimal transport at
-    the kept times only with ``transport``), and its arrays."""
+    """Run ``spec`` without writing: the run, its summary as in ``record``, and its arrays.
+
+    The summary has W by optimal transport at the kept times only with ``transport``.
+    """
     _check_until(spec)
     ready = _Ready.of(spec)
-    curve = DistanceRecorder(ready.target.measure, [])
-    curve.add(0.0, ready.x0)
-    run = ready.simulate(spec, watch=curve)
-    seen = _phases(curve)
-    # Without a limit of time, on which the result would depend.
-    bounds = _bounds(run, None, None) if transport and ready.target.measure is not None and len(run.times) else None
-    return run, _summary(run, ready.target, curve.points, seen, bounds), ready.arrays(run, curve.points)
+    recorder = DistanceRecorder(ready.target, [])
+    recorder.add(0.0, ready.x0)
+    run = ready.simulate(spec, watch=recorder)
+    # Without a time limit, on which the result would depend.
+    bounds = bounds_at_kept_times(run, recorder) if transport else None
+    summary = summarise(run, recorder, phases_of_recording(recorder), bounds)
+    return run, summary, ready.arrays(run, recorder)
 
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """What a spec describes, built and checked."""
+    """The heads, tokens, stepper and kept times of a spec, built and checked."""
 
     layers: list[list[Attention]]
     x0: torch.Tensor
@@ -93,6 +98,7 @@ class _Ready:
 
     @classmethod
     def of(cls, spec: specs.Spec) -> "_Ready":
+        """Build everything the spec describes."""
         until = as_positive(spec.until, "until")
         layers = build_heads(spec)
         default = _default_frames(until, len(layers))
@@ -100,13 +106,15 @@ class _Ready:
         _check_memory(token_count(spec), spec.dimension, len(saves))
         stepper = build_stepper(spec)
         initial, weights = build_tokens(spec)
-        return cls(layers, _placed(initial, spec), weights, stepper, saves)
+        return cls(layers, _on_device(initial, spec), weights, stepper, saves)
 
     @cached_property
     def target(self) -> Target:
+        """The predicted limit of the tokens, worked out when it is first used."""
         return Target.of(self.layers, self.x0, self.weights)
 
     def simulate(self, spec: specs.Spec, watch: Callable[[Progress], None], resume: Resume | None = None) -> Trajectory:
+        """Run the tokens through depth, from the start or from a checkpoint."""
         assert spec.until is not None
         return simulate(
             self.layers,
@@ -121,15 +129,16 @@ class _Ready:
             resume=resume,
         )
 
-    def arrays(self, run: Trajectory, curve: list[tuple[float, float]]) -> store.Arrays:
-        found = {
+    def arrays(self, run: Trajectory, recorder: DistanceRecorder) -> store.Arrays:
+        """The contents of arrays.safetensors."""
+        arrays = {
             "times": torch.from_numpy(run.times),
             "tokens": torch.as_tensor(run.tokens).cpu(),
             "initial": self.x0.cpu(),
-            "curve": torch.tensor(curve, dtype=torch.float64).reshape(-1, 2),
+            "curve": torch.tensor(recorder.points, dtype=torch.float64).reshape(-1, 2),
             **store.heads_as_arrays(self.layers),
         }
-        return found if self.weights is None else found | {"weights": torch.from_numpy(self.weights)}
+        return arrays if self.weights is None else arrays | {"weights": torch.from_numpy(self.weights)}
 
 
 def _record(
@@ -139,45 +148,45 @@ def _record(
     report: Callable[[Progress], None] | None,
     measured: Callable[[int, int], None] | None,
 ) -> Recording:
-    started, target = time.time(), ready.target
-    resumed = partial.resume(ready.x0.device)
-    keeper = _Keeper(partial, DistanceRecorder(target.measure, [] if resumed is None else resumed[1]), report)
-    if resumed is None:
+    started = time.time()
+    state, points = partial.resume(ready.x0.device) or (None, [])
+    recorder = DistanceRecorder(ready.target, points)
+    keeper = _Keeper(partial, recorder, report)
+    if state is None:
         keeper.begin(ready.x0, save=bool(ready.saves[0] == 0))
     try:
-        run = ready.simulate(spec, keeper, None if resumed is None else resumed[0])
+        run = ready.simulate(spec, keeper, state)
     except KeyboardInterrupt:
         keeper.write_checkpoint()
         raise
     keeper.write_checkpoint()
-    curve, seen = keeper.curve.points, _phases(keeper.curve)
-    bounds = None if target.measure is None or not len(run.times) else _bounds(run, measured, SECONDS_PER_TIME)
-    summary = _summary(run, target, curve, seen, bounds)
-    arrays = ready.arrays(run, curve)
-    final = partial.finish(spec, arrays, summary, _provenance(started, resumed is not None))
-    _draw(final, run, target, curve, seen)
+    phases = phases_of_recording(recorder)
+    summary = summarise(run, recorder, phases, bounds_at_kept_times(run, recorder, measured, SECONDS_PER_TIME))
+    provenance = _provenance(started, state is not None)
+    final = partial.finish(spec, ready.arrays(run, recorder), summary, provenance)
+    _draw(final, run, recorder, phases)
     partial.publish()
-    return Recording(partial.out, summary, 0 if resumed is None else resumed[0].steps, fresh=True)
+    return Recording(partial.out, summary, 0 if state is None else state.steps, fresh=True)
 
 
 class _Keeper:
-    """Watches a run: keeps frames and the distance curve, writes checkpoints, passes progress on."""
+    """Watches a run: keeps its frames, records its distance, writes checkpoints and forwards the progress."""
 
-    def __init__(self, partial: store.Partial, curve: DistanceRecorder, report: Callable[[Progress], None] | None):
-        self.partial, self.curve, self.report = partial, curve, report
-        self.written, self.last, self.pause = time.monotonic(), None, _checkpoint_seconds()
-
-    last: Progress | None
+    def __init__(self, partial: store.Partial, recorder: DistanceRecorder, report: Callable[[Progress], None] | None):
+        self.partial, self.recorder, self.report = partial, recorder, report
+        self.written, self.pause = time.monotonic(), _checkpoint_seconds()
+        self.last: Progress | None = None
 
     def begin(self, x0: torch.Tensor, *, save: bool) -> None:
+        """Keep and record the initial tokens."""
         if save:
             self.partial.keep_frame(0, x0)
-        self.curve.add(0.0, x0)
+        self.recorder.add(0.0, x0)
 
     def __call__(self, progress: Progress) -> None:
         for frame in progress.frames:
             self.partial.keep_frame(len(self.partial.frames), frame)
-        self.curve(progress)
+        self.recorder(progress)
         self.last = progress
         if time.monotonic() - self.written > self.pause:
             self.write_checkpoint()
@@ -185,15 +194,17 @@ class _Keeper:
             self.report(progress)
 
     def write_checkpoint(self) -> None:
+        """Write the last step, where there is one."""
         if self.last is not None:
-            self.partial.checkpoint(self.last, self.curve.points)
+            self.partial.checkpoint(self.last, self.recorder.points)
             self.written = time.monotonic()
 
 
-def _draw(folder: Path, run: Trajectory, target: Target, curve: list[tuple[float, float]], seen: Phases | None) -> None:
-    figures = {"tokens": plot.tokens(run, target=target.tokens)[0].figure}
-    if curve:
-        figures["distance"] = plot.distance(run, curve=np.array(curve), phases=seen).figure
+def _draw(folder: Path, run: Trajectory, recorder: DistanceRecorder, phases: Phases | None) -> None:
+    """The pictures of a run directory."""
+    figures = {"tokens": plot.tokens(run, target=recorder.target)[0].figure}
+    if recorder.points:
+        figures["distance"] = plot.distance(run, curve=np.array(recorder.points), phases=phases).figure
     for name, figure in figures.items():
         plot.save(figure, folder / name)
 
@@ -204,13 +215,13 @@ def _check_until(spec: specs.Spec) -> None:
 
 
 def _default_frames(until: float, layers: int) -> np.ndarray:
-    """Five times: evenly, but only at layer boundaries in a stack, so that looking does not change the steps."""
+    """Five times, evenly spread; in a stack only layer boundaries, so that keeping them does not change the steps."""
     if layers == 1:
         return np.linspace(0, until, DEFAULT_FRAMES)
     return np.array(layer_edges(layers, until))[evenly_spread(layers + 1, DEFAULT_FRAMES)]
 
 
-def _placed(initial: np.ndarray, spec: specs.Spec) -> torch.Tensor:
+def _on_device(initial: np.ndarray, spec: specs.Spec) -> torch.Tensor:
     try:
         if torch.device(spec.device).type == "meta":
             raise RuntimeError("it holds no numbers")
@@ -220,7 +231,7 @@ def _placed(initial: np.ndarray, spec: specs.Spec) -> torch.Tensor:
 
 
 def _check_memory(count: int, dimension: int, frames: int) -> None:
-    """Refuse what cannot fit before hours are spent on it."""
+    """Raise BadSpec for a run that cannot fit into memory before hours are spent on it."""
     needed = 8 * count * dimension * (2 * frames + 12)
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > available:

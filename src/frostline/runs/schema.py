@@ -1,4 +1,4 @@
-"""Specs as users write them (TOML): typed, with readable errors, and built into heads and tokens."""
+"""Specs as users write them (TOML): their keys and types, their defaults, and readable errors."""
 
 import hashlib
 import re
@@ -17,6 +17,7 @@ CHOICES = {
     "distribution": ("uniform", "vmf", "caps", "mixture", "nodes", "file"),
     "dtype": ("float64", "float32"),
 }
+"""The values of each key that takes a name."""
 
 Matrix: TypeAlias = str | list[float | list[float]]
 """Rows; or one list, the diagonal; or "identity"; or the path of a .npy file."""
@@ -105,7 +106,7 @@ def parse(table: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, 
             if name == "tokens" and isinstance(merged.get("tokens"), dict):
                 merged["tokens"] = {**merged["tokens"], "count": value}
             else:
-                merged = {**_without_own(merged, name), name: value}
+                merged = {**_without_key(merged, name), name: value}
     _check_keys(merged, Spec, source)
     try:
         spec = msgspec.convert(merged, Spec)
@@ -120,11 +121,11 @@ def parse(table: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, 
     return spec
 
 
-def _without_own(value: Any, name: str) -> Any:
-    """The table without the key, at any depth: a flag overrides what single heads and layers say, too."""
+def _without_key(value: Any, name: str) -> Any:
+    """The table without the key at any depth: a flag overrides the values of single heads and layers as well."""
     if isinstance(value, dict):
-        return {key: _without_own(item, name) for key, item in value.items() if key != name}
-    return [_without_own(item, name) for item in value] if isinstance(value, list) else value
+        return {key: _without_key(item, name) for key, item in value.items() if key != name}
+    return [_without_key(item, name) for item in value] if isinstance(value, list) else value
 
 
 def to_table(spec: Spec) -> dict[str, Any]:
@@ -134,22 +135,23 @@ def to_table(spec: Spec) -> dict[str, Any]:
 
 
 def identity(spec: Spec) -> str:
-    """A hash of what decides the result: the spec without ``out``, and the contents of the files it names."""
+    """A hash of everything the result depends on: the spec without ``out``, and the contents of the files it names."""
     table = to_table(spec) | {"out": None}
     digest = hashlib.sha256(msgspec.json.encode(table, order="sorted"))
     for path in sorted(files(table)):
-        digest.update(_open(path))
+        digest.update(read_named_file(path))
     return digest.hexdigest()
 
 
 def _without_none(value: Any) -> Any:
-    """TOML has no null."""
+    """The value without keys that are None, since TOML has no null."""
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
-def _open(path: str) -> bytes:
+def read_named_file(path: str) -> bytes:
+    """The contents of a file that a spec names."""
     try:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -169,7 +171,7 @@ def files(value: Any) -> set[str]:
 
 
 def _check_keys(table: Mapping[str, Any], struct: type[msgspec.Struct], source: str) -> None:
-    """Unknown keys, before msgspec sees them: it would name the key but not the nearest right one."""
+    """Refuse unknown keys before msgspec does, whose message would not suggest the nearest right one."""
     known = struct.__struct_fields__
     nested: dict[str, type[msgspec.Struct]] = {
         "tokens": TokensSpec,
@@ -187,6 +189,7 @@ def _check_keys(table: Mapping[str, Any], struct: type[msgspec.Struct], source: 
 
 
 def _readable(error: msgspec.ValidationError) -> str:
+    """The message of msgspec in the words of a spec."""
     text, _, path = str(error).partition(" - at `$")
     path = path.rstrip("`").lstrip(".")
     missing = re.fullmatch(r"Object missing required field `(\w+)`", text)
@@ -195,14 +198,14 @@ def _readable(error: msgspec.ValidationError) -> str:
     if text.startswith("Invalid enum value"):
         choices = ", ".join(CHOICES.get(path.split(".")[-1], ()))
         return f"{path}: {text.split()[-1].strip(chr(96))} is not known; there are: {choices}."
-    for theirs, ours in (
+    for python_word, spec_word in (
         ("| null", ""),
         ("object", "a table"),
         ("array", "a list"),
         ("str", "text"),
         ("int", "a whole number"),
     ):
-        text = re.sub(rf"(?<=[`| ]){re.escape(theirs)}(?=[`| ,]|$)", ours, text)
+        text = re.sub(rf"(?<=[`| ]){re.escape(python_word)}(?=[`| ,]|$)", spec_word, text)
     text = (
         re.sub(r"\bfloat\b", "a number", text)
         .replace("`", "")

@@ -1,1 +1,1 @@
-"""How far apart two clouds of tokens are."""
+"""Distances between two clouds of tokens."""

@@ -10,6 +10,9 @@ from frostline.transport.interval import KNOWN, Coupling
 from frostline.transport.plan_masses import SLIVER, balanced
 from frostline.transport.problem import Problem
 
+MOST_ATOMS = 64
+"""Up to this number of atoms ``few_atoms`` solves the dual, which has one number per atom."""
+
 
 def two_atoms(
     x: Float[np.ndarray, "n d"],
@@ -34,9 +37,9 @@ def two_atoms_bounds(
     share: float,
     p: float,
 ) -> tuple[float, float]:
-    """The same from below and above: masses are known to rounding, and a sliver may belong to the other atom."""
+    """Lower and upper bound of ``two_atoms``: masses are known up to rounding, which may belong to either atom."""
     chords = np.linalg.norm(x[:, None, :] - atoms, axis=2)
-    # In units of the largest chord: for large p its power under- or overflows.
+    # Costs are in units of the largest chord, whose power under- or overflows for large p.
     unit = float(chords.max()) or 1.0
     costs = (chords / unit) ** p
     order = np.argsort(costs[:, 0] - costs[:, 1], kind="stable")
@@ -59,9 +62,6 @@ def two_atoms_bounds(
     return unit * max(0.0, power - change) ** (1 / p), unit * (power + change) ** (1 / p)
 
 
-MOST_ATOMS = 64
-
-
 def few_atoms(problem: Problem) -> Solution:
     """W_p when y has few atoms, exact, with an optimal coupling.
 
@@ -72,16 +72,16 @@ def few_atoms(problem: Problem) -> Solution:
     unit = float(moves.max()) or 1.0
     costs = (moves / unit) ** problem.p
     n, k = costs.shape
-    prices = _prices(costs, problem.a, problem.b)
+    prices = _optimise_prices(costs, problem.a, problem.b)
     best = (costs - prices).argmin(1)
     reduced = np.sort(costs - prices, axis=1)
     margin = reduced[:, 1] - reduced[:, 0] if k > 1 else np.full(n, np.inf)
     count = min(n, 8 * k)
     while True:
         open_ones = np.argpartition(margin, count - 1)[:count] if count < n else np.arange(n)
-        found = _completed(problem, costs, best, open_ones)
-        if found is not None:
-            coupling, excess, prices = found
+        completed = _complete(problem, costs, best, open_ones)
+        if completed is not None:
+            coupling, excess, prices = completed
             upper = total_cost(moves[coupling.rows, coupling.columns], coupling.mass, excess, unit, problem.p)
             lower = min(upper, unit * proved(costs, problem.a, problem.b, prices, problem.p))
             if upper - lower <= KNOWN * upper:
@@ -89,13 +89,13 @@ def few_atoms(problem: Problem) -> Solution:
             if (upper / unit) ** problem.p < SURE:
                 count = n
         if count >= n:
-            # Moves so short beside the longest one, or masses so small, that the dual says too little.
+            # The moves are so short beside the longest one, or the masses so small, that the dual is imprecise.
             return transported(moves, problem.a, problem.b, problem.p)
         count = min(n, 4 * count)
 
 
-def _prices(costs: Float[np.ndarray, "n k"], a: np.ndarray, b: np.ndarray) -> Float[np.ndarray, "k"]:
-    """Nearly the best dual prices of the atoms: the concave Σ a·min_j(c − v_j) + Σ b v, by a quasi-Newton method."""
+def _optimise_prices(costs: Float[np.ndarray, "n k"], a: np.ndarray, b: np.ndarray) -> Float[np.ndarray, "k"]:
+    """Nearly optimal dual prices of the atoms: they maximise Σ a·min_j(c − v_j) + Σ b v, by a quasi-Newton method."""
 
     def negative(v: np.ndarray) -> tuple[float, np.ndarray]:
         reduced = costs - v
@@ -106,10 +106,10 @@ def _prices(costs: Float[np.ndarray, "n k"], a: np.ndarray, b: np.ndarray) -> Fl
     return np.asarray(optimize.minimize(negative, np.zeros(len(b)), jac=True, method="L-BFGS-B").x)
 
 
-def _completed(
+def _complete(
     problem: Problem, costs: np.ndarray, best: np.ndarray, open_ones: np.ndarray
 ) -> tuple[Coupling, float, np.ndarray] | None:
-    """Settle the open points exactly in the room the others leave; None when those others want too much."""
+    """Assign the open points exactly to the room the others leave; None when those others overfill an atom."""
     import ot
 
     settled = np.setdiff1d(np.arange(len(best)), open_ones, assume_unique=True)

@@ -22,8 +22,9 @@ from frostline.transport.nearest import nearest, nearly_coincide
 from frostline.transport.problem import Problem
 
 CELLS = (512, 2048, 4096)
-"""Cells of the summaries, tried in turn; the last one's costs take 128 MiB."""
+"""Numbers of cells of the summaries, tried in turn; the costs of the last one take 128 MiB."""
 POINTS_PER_CELL = 500
+"""A summary with more points per cell is skipped: it leaves each query too many candidates."""
 ROUNDS = 3
 """Regroupings after each coupling; after the last summary they go on while each one gains WORTHWHILE of the gap."""
 WORTHWHILE = 0.03
@@ -33,6 +34,8 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
+    """Both bounds, a coupling that costs ``upper``, whether the tolerance was ``met``, and why the search ended."""
+
     lower: float
     upper: float
     coupling: Coupling
@@ -43,11 +46,13 @@ class Bracket:
 def bracket(
     problem: Problem, *, tolerance: float, seconds: float, start: Coupling | None = None, seed: int = 0
 ) -> Bracket:
-    """Tighten until upper − lower ≤ tolerance·upper, or the time is over, or nothing is gained any more."""
+    """Tighten both bounds until upper − lower ≤ tolerance·upper, the time is over, or neither improves."""
     return _Search(problem, tolerance, seconds, start, np.random.default_rng(seed)).run()
 
 
 class _Search:
+    """The best bounds and the best coupling so far."""
+
     def __init__(
         self,
         problem: Problem,
@@ -63,20 +68,20 @@ class _Search:
             self.upper = cost(problem, start)
 
     def run(self) -> Bracket:
+        """Search until the bounds are tight enough, the time is over, or neither improves."""
         trees = _tree(self.problem.x), _tree(self.problem.y)
         # The first summary of a small problem is the problem itself, and leaves nothing to be gained.
         large = max(len(self.problem.x), len(self.problem.y)) > CELLS[0]
         if large and nearly_coincide(self.problem):
-            lower, found = nearest(self.problem, *trees)
+            lower, coupling = nearest(self.problem, *trees)
             self.lower = max(self.lower, lower)
-            self._above(found)
+            self._above(coupling)
             if self._done():
-                return self._ended()
-        return self._refined(trees)
+                return self._result()
+        return self._refine(trees)
 
-    def _refined(self, trees: tuple[Tree, Tree]) -> Bracket:
-        """Summaries and regroupings, finer and finer."""
-        # A summary that is too coarse for so many points leaves each query too many candidates.
+    def _refine(self, trees: tuple[Tree, Tree]) -> Bracket:
+        """Take finer and finer summaries, then regroup."""
         largest = max(len(self.problem.x), len(self.problem.y))
         fitting = [cells for cells in CELLS if cells >= largest / POINTS_PER_CELL] or [CELLS[-1]]
         for cells in fitting:
@@ -84,11 +89,11 @@ class _Search:
             if self._done() or cells >= largest:
                 break
         else:
-            while self._regrouped() > WORTHWHILE and not self._done():
+            while self._regroup() > WORTHWHILE and not self._done():
                 pass
-        return self._ended()
+        return self._result()
 
-    def _ended(self) -> Bracket:
+    def _result(self) -> Bracket:
         """The bounds with room for rounding, and what ended the search."""
         assert self.coupling is not None
         # A bracket is a guarantee: rounding may not turn it around.
@@ -108,8 +113,8 @@ class _Search:
         self._below(f, g, np.abs(g[goal]) @ self.problem.a)
         if whole is not None:
             return
-        made = solved(self.problem, halved(self.problem.y[goal], self.problem.a, self.problem.y, self.problem.b))
-        self._above(made)
+        groups = halved(self.problem.y[goal], self.problem.a, self.problem.y, self.problem.b)
+        self._above(solved(self.problem, groups))
         if not self._done():
             # Transforming back can only raise the lower bound.
             back, origin = in_order(x_tree, y_tree, f, p, geodesic)
@@ -117,10 +122,10 @@ class _Search:
         for _ in range(ROUNDS):
             if self._done():
                 return
-            self._regrouped()
+            self._regroup()
 
-    def _regrouped(self) -> float:
-        """Improve the coupling; returns by how much of the gap."""
+    def _regroup(self) -> float:
+        """Improve the coupling; returns the share of the gap that was gained."""
         assert self.coupling is not None
         before = self.upper
         self._above(improved(self.problem, self.coupling, self.rng))
@@ -136,12 +141,12 @@ class _Search:
             _cells(tree, masses, level) for tree, masses in zip(trees, (self.problem.a, self.problem.b), strict=True)
         )
         small = Problem(x, y, a, b, self.problem.p, self.problem.metric, np.arange(len(x)), np.arange(len(y)))
-        found = transported(small.costs(), a / a.sum(), b / b.sum(), small.p, prove=False)
+        solution = transported(small.costs(), a / a.sum(), b / b.sum(), small.p, prove=False)
         whole = None
         if len(x) == len(self.problem.x) and len(y) == len(self.problem.y):
-            rows, columns, mass = found.coupling
+            rows, columns, mass = solution.coupling
             whole = Coupling(trees[0].order[rows], trees[1].order[columns], mass)
-        return x, found.potential * found.unit**small.p, whole
+        return x, solution.potential * solution.unit**small.p, whole
 
     def _below(self, f: np.ndarray, g: np.ndarray, chosen: float) -> None:
         """Raise the lower bound to Σ a f + Σ b g, less what rounding may have added.
@@ -153,10 +158,11 @@ class _Search:
         total = math.fsum(a * f) + math.fsum(b * g) - 16 * (1 + p) * np.finfo(float).eps * size
         self.lower = max(self.lower, float(max(total, 0.0) ** (1 / p)))
 
-    def _above(self, found: Coupling) -> None:
-        value = cost(self.problem, found)
+    def _above(self, coupling: Coupling) -> None:
+        """Lower the upper bound to the cost of this coupling, where that is less."""
+        value = cost(self.problem, coupling)
         if value < self.upper:
-            self.upper, self.coupling = value, found
+            self.upper, self.coupling = value, coupling
 
     def _done(self) -> bool:
         return self.upper - self.lower <= self.tolerance * self.upper or self._late()
@@ -168,10 +174,8 @@ class _Search:
         if upper - lower <= self.tolerance * upper:
             return True, f"the tolerance {self.tolerance:g} was met"
         ended = "the time was over" if self._late() else "nothing more was gained"
-        return (
-            False,
-            f"{ended} before the tolerance {self.tolerance:g} was met: the width is {(upper - lower) / upper:.2g}",
-        )
+        width = f"the width is {(upper - lower) / upper:.2g}"
+        return False, f"{ended} before the tolerance {self.tolerance:g} was met: {width}"
 
 
 def _tree(points: np.ndarray) -> Tree:
@@ -180,7 +184,7 @@ def _tree(points: np.ndarray) -> Tree:
 
 
 def _cells(tree: Tree, masses: np.ndarray, level: int) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k"]]:
-    """Centre and mass of each cell; a tree with smaller cells than asked for gives its leaves, then single points."""
+    """Centre and mass of each cell; a tree that is less deep than ``level`` gives its leaves or single points."""
     if 2**level >= len(tree.points):
         return tree.points, masses[tree.order]
     start, stop = tree.cells(level)
@@ -188,8 +192,8 @@ def _cells(tree: Tree, masses: np.ndarray, level: int) -> tuple[Float[np.ndarray
     sums = np.concatenate([np.zeros((1, tree.points.shape[1])), np.cumsum(weights[:, None] * tree.points, axis=0)])
     total = np.concatenate([[0.0], np.cumsum(weights)])
     mass = total[stop] - total[start]
-    there = mass > 0
-    return (sums[stop] - sums[start])[there] / mass[there, None], mass[there]
+    massive = mass > 0
+    return (sums[stop] - sums[start])[massive] / mass[massive, None], mass[massive]
 
 
 def _means_apart(problem: Problem) -> float:

@@ -15,6 +15,7 @@ from numba import prange
 from frostline.compiled import interruptible, njit
 
 LEAF = 12
+"""Points in a leaf of a tree, about."""
 FITTED = 8
 """Dimensions up to which planes are fitted."""
 STEEP = 4096
@@ -27,8 +28,10 @@ BLOCK = 512
 class Tree:
     """Points in the order of the leaves of a perfect binary tree; node k has the children 2k + 1 and 2k + 2.
 
-    order (n,)  which point stands where; points (n, d) in that order; low, high (nodes, d) the boxes; start, stop
-    (nodes,) the stretch of points each node holds.
+    order (n,)            index of the point at each place
+    points (n, d)         the points in that order
+    low, high (nodes, d)  the boxes of the nodes
+    start, stop (nodes,)  the places of the points that each node contains
     """
 
     order: Int[np.ndarray, "n"]
@@ -40,10 +43,12 @@ class Tree:
 
     @property
     def levels(self) -> int:
+        """The number of halvings between the root and the leaves."""
         return (len(self.start) + 1).bit_length() - 2
 
     @classmethod
     def of(cls, points: Float[np.ndarray, "n d"], *, leaf: int = LEAF) -> "Tree":
+        """The tree of these points, with about ``leaf`` of them in each leaf."""
         levels = max(0, int(np.ceil(np.log2(max(1.0, len(points) / leaf)))))
         order, low, high, start, stop = _build(np.ascontiguousarray(points), levels)
         return cls(order, np.ascontiguousarray(points[order]), low, high, start, stop)
@@ -80,7 +85,7 @@ class Tree:
 def in_order(
     tree: Tree, queries: Tree, potential: Float[np.ndarray, "n"], p: float, geodesic: bool
 ) -> tuple[Float[np.ndarray, "m"], Int[np.ndarray, "m"]]:
-    """The c-transform at the points of another tree, asked leaf by leaf."""
+    """The c-transform at the points of another tree, leaf by leaf; values and minimisers in the points' own order."""
     values, places = np.empty(len(queries.order)), np.empty(len(queries.order), dtype=np.int64)
     values[queries.order], places[queries.order] = tree.transform(queries.points, potential, p, geodesic)
     return values, places
@@ -171,7 +176,7 @@ def _build(points, levels):
 @njit(parallel=True)
 @no_type_check
 def _records(points, g, low, high, start, stop, sloped):
-    """What a query reads of each node, side by side: box, centre, half the slope of a plane above g, its height.
+    """The data a query reads of each node, side by side: box, centre, half the slope of a plane above g, its height.
 
     g(y) ≤ height − |half|² + 2 half·(y − centre) on the node. Any slope is right, the least-squares one is tight.
     """
@@ -225,7 +230,7 @@ def _fit(points, g, centre, half):
 @njit(inline="always")
 @no_type_check
 def _least(x, record, p, geodesic):
-    """No c(x, y)^p − g(y) on this node is below this."""
+    """A lower bound of c(x, y)^p − g(y) over this node."""
     d = len(x)
     square, shift = 0.0, 0.0
     for k in range(d):
@@ -235,7 +240,7 @@ def _least(x, record, p, geodesic):
         square += away * away
         shift += half * (x[k] - record[2 * d + k])
     if geodesic:
-        # Near antipodes the angle hangs on the chord's last digits; a shorter one is on the safe side.
+        # Near antipodes the angle depends on the chord's last digits; a shorter chord keeps the bound valid.
         chord = np.sqrt(square) * (1 - (d + 8) * 2.3e-16)
         angle = 2 * np.arcsin(min(1.0, chord / 2))
         return (angle * angle if p == 2 else angle**p) - record[4 * d]
@@ -277,7 +282,7 @@ def _transform(x, y, g, records, start, stop, p, geodesic):
         stack, bounds = np.empty(128, np.int64), np.empty(128)
         place = 0
         for i in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
-            # The answer of the query before is a good first guess: nearly everything else can be left out at once.
+            # The answer of the previous query is a good first guess, with which most branches are left out at once.
             best = _cost(x[i], y[place], p, geodesic) - g[place]
             stack[0], bounds[0], height = 0, -np.inf, 1
             while height > 0:

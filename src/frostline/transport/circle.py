@@ -15,15 +15,17 @@ from jaxtyping import Float
 from frostline.compiled import njit
 
 ROUNDS = 200
+"""Steps of the search for the least cost, at most."""
 OFF_PLANE = 1e-6
-"""How far off the plane points may be; the bounds say how far they are. float32 rounds unit vectors by 1e-7."""
+"""Largest distance of a point from the plane of the circle; float32 rounds unit vectors by 1e-7."""
 LEAST = 1e-14
 """Masses below this are lost in sums of masses up to 1; they are left out, and the bounds say so."""
 SMALLEST = 1e-290
+"""Powers of distances below this underflow."""
 
 
 class Angles(NamedTuple):
-    """Where both clouds are on their circle, and how far off it they are at most, taken together."""
+    """The angles of both clouds on their circle, and the sum of their largest distances from it."""
 
     x: Float[np.ndarray, "n"]
     y: Float[np.ndarray, "m"]
@@ -50,14 +52,14 @@ def angles_on_circle(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "m d"]) -
 def circular(
     s: Float[np.ndarray, "n"], a: Float[np.ndarray, "n"], t: Float[np.ndarray, "m"], b: Float[np.ndarray, "m"], p: float
 ) -> tuple[float, float]:
-    """W_p of measures at the angles s and t with masses a and b, along the circle; and how far off it may be."""
+    """W_p along the circle of measures at the angles s and t with masses a and b, and a bound of its error."""
     lost = float(a[a < LEAST].sum() + b[b < LEAST].sum())
     (s, a), (t, b) = (_sorted(angle, mass) for angle, mass in ((s, a), (t, b)))
     ends = _sums(a), _sums(b)
     least = _least(
         lambda shift: _pass(s, ends[0], t, ends[1], shift, p), lambda shift: float(_corner(ends[0], ends[1], shift))
     )
-    # Moving the lost mass anywhere costs at most this; powers below SMALLEST are no numbers any more.
+    # Moving the lost mass anywhere costs at most this; powers below SMALLEST underflow.
     off = np.pi * max(lost, SMALLEST if 0 < least < SMALLEST or (least == 0 and p > 2) else 0.0) ** (1 / p)
     return float(np.pi * least ** (1 / p)), float(off)
 
@@ -107,17 +109,17 @@ def _sorted(angle: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray
 @no_type_check
 def _sums(mass):
     """Running sums to the last bit (Kahan), so that equal masses in another order end at the same places."""
-    found = np.empty(len(mass))
+    sums = np.empty(len(mass))
     total, lost = 0.0, 0.0
     for k in range(len(mass)):
         term = mass[k] - lost
         raised = total + term
         lost = (raised - total) - term
         total = raised
-        found[k] = total
-    found /= total
-    found[-1] = 1.0
-    return found
+        sums[k] = total
+    sums /= total
+    sums[-1] = 1.0
+    return sums
 
 
 @njit(inline="always")

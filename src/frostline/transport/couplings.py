@@ -15,7 +15,7 @@ from frostline.transport.interval import Coupling
 from frostline.transport.problem import Problem
 
 GROUP = 96
-"""Pieces in a group that is solved exactly; the network simplex takes about a millisecond for it."""
+"""Pieces in a group that is solved exactly, which takes the network simplex about a millisecond."""
 
 
 class Groups(NamedTuple):
@@ -96,7 +96,7 @@ def _halve(x, a, y, b, levels):
 
 
 def solved(problem: Problem, groups: Groups) -> Coupling:
-    """The best coupling that moves no mass from one group to another."""
+    """The optimal coupling among those that move no mass from one group to another."""
     parts = [
         _group(problem, groups.x[s:t], groups.x_mass[s:t], groups.y[u:v], groups.y_mass[u:v])
         for s, t, u, v in zip(groups.x_edges, groups.x_edges[1:], groups.y_edges, groups.y_edges[1:], strict=False)
@@ -106,17 +106,17 @@ def solved(problem: Problem, groups: Groups) -> Coupling:
 
 
 def improved(problem: Problem, coupling: Coupling, rng: np.random.Generator) -> Coupling:
-    """Group the pieces anew, by where they go in turned coordinates, and solve each group again: never worse."""
+    """Regroup the pieces by their destinations in rotated coordinates and solve each group again; never worse."""
     d = problem.x.shape[1]
     turned = problem.y[coupling.columns] @ np.linalg.qr(rng.standard_normal((d, d)))[0]
     tree = Tree.of(turned, leaf=GROUP)
     parts = []
     for start, stop in zip(*tree.cells(tree.levels), strict=True):
-        mine = tree.order[start:stop]
-        if len(mine):
-            mass = coupling.mass[mine]
-            rows, row = np.unique(coupling.rows[mine], return_inverse=True)
-            columns, column = np.unique(coupling.columns[mine], return_inverse=True)
+        pieces = tree.order[start:stop]
+        if len(pieces):
+            mass = coupling.mass[pieces]
+            rows, row = np.unique(coupling.rows[pieces], return_inverse=True)
+            columns, column = np.unique(coupling.columns[pieces], return_inverse=True)
             a, b = np.bincount(row, weights=mass), np.bincount(column, weights=mass)
             parts.append(_group(problem, rows, a, columns, b))
     return Coupling(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -124,8 +124,8 @@ def improved(problem: Problem, coupling: Coupling, rng: np.random.Generator) -> 
 
 @njit()
 @no_type_check
-def dealt(place, mass, owner, given):
-    """Deal the pieces at each merged point out to the points it was merged from, in turn, splitting where one is full.
+def dealt(place, mass, owner, masses):
+    """Distribute the pieces at each merged point over the points it was merged from, up to their ``masses``.
 
     Returns for each new piece the point, the piece it comes from, and its mass.
     """
@@ -140,7 +140,7 @@ def dealt(place, mass, owner, given):
         if number == 0 or place[piece] != place[pieces[number - 1]]:
             while owner[points[j]] != place[piece]:
                 j += 1
-            room = given[points[j]]
+            room = masses[points[j]]
         while True:
             last = j + 1 == len(points) or owner[points[j + 1]] != place[piece]
             moved = left if last else min(left, room)
@@ -152,14 +152,14 @@ def dealt(place, mass, owner, given):
             if last or left <= 0:
                 break
             j += 1
-            room = given[points[j]]
+            room = masses[points[j]]
     return point[:count], origin[:count], part[:count]
 
 
 def cost(problem: Problem, coupling: Coupling) -> float:
     """(Σ mass·c^p)^{1/p}."""
-    found = problem.distances(problem.x[coupling.rows], problem.y[coupling.columns])
-    return float(power_mean(found, coupling.mass / coupling.mass.sum(), problem.p))
+    moves = problem.distances(problem.x[coupling.rows], problem.y[coupling.columns])
+    return float(power_mean(moves, coupling.mass / coupling.mass.sum(), problem.p))
 
 
 def _group(problem: Problem, rows: np.ndarray, a: np.ndarray, columns: np.ndarray, b: np.ndarray) -> Coupling:

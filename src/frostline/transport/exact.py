@@ -16,8 +16,9 @@ from frostline.transport.problem import Problem
 BUDGET = 2**30
 """Bytes the cost matrix may take; the solver needs about four times as much beside it."""
 SURE = 1e-6
-"""The solver stops at about 1e-15 of the largest cost^p: a mean cost^p above this share of it has nine digits."""
+"""The solver stops at about 1e-15 of the largest cost^p; a mean cost^p above this share of it has nine digits."""
 PASSES = 100
+"""Solutions of one problem at most, each with a smaller largest cost."""
 
 
 def exact(
@@ -69,7 +70,7 @@ def transported(
     that, where k^p is twice the number of pieces, and the problem is solved again: no optimal plan uses a pair that was
     cut, since a cycle of exchanges could not pay for it, and the digits are spent on the pairs that matter.
     """
-    # POT takes seconds to import: only those who ask for exact transport pay for it.
+    # The import of POT takes seconds; only exact transport needs it.
     import ot
 
     unit = float(costs.max()) or 1.0
@@ -98,12 +99,12 @@ def transported(
 
 
 def total_cost(moves: np.ndarray, mass: np.ndarray, excess: float, largest: float, p: float) -> float:
-    """(Σ mass·move^p)^{1/p}, with the mass that a plan cannot place moved as far as any."""
+    """(Σ mass·move^p)^{1/p}, where the mass that a plan cannot place makes the longest move."""
     return float(power_mean(np.append(moves, largest * (excess > 0)), np.append(mass, excess), p))
 
 
 def proved(powers: np.ndarray, a: np.ndarray, b: np.ndarray, g: np.ndarray, p: float) -> float:
-    """W_p from below: g and f = min_j c^p − g are feasible whatever the solver did."""
+    """A lower bound of W_p: g and f = min_j c^p − g are feasible for every g."""
     # Any constant may be added to g; around 0 its sums have the most digits.
     g = g - b @ g
     f = (powers - g).min(1)

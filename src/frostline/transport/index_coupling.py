@@ -28,7 +28,7 @@ def index_coupling(x: Array, y: Array, *, p: float = 2.0, weights: Array | None 
 
 
 def power_mean(costs: np.ndarray, weights: np.ndarray, p: float) -> np.ndarray:
-    """(Σ w c^p)^{1/p} over the last axis, in units of the largest cost: c^p alone under- or overflows for large p."""
+    """(Σ w c^p)^{1/p} over the last axis, in units of the largest cost, since c^p under- or overflows for large p."""
     largest = costs.max(-1)
     unit = np.where(largest > 0, largest, 1.0)
     return np.asarray(unit * (weights * (costs / unit[..., None]) ** p).sum(-1) ** (1 / p) * (largest > 0))

@@ -1,37 +1,60 @@
-"""Distance: what a distance between two clouds is known to be, and how it is known."""
+"""Results of a distance between two clouds: the interval that contains it, and the coupling that attains its end."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from frostline.printable import one_line
+from frostline.results import Result, plain_value
+
+KNOWN = 1e-9
+"""Bounds whose relative difference is smaller than this count as one number."""
 
 
-class Coupling(NamedTuple):
-    """Mass ``mass[k]`` goes from x[rows[k]] to y[columns[k]]."""
-
+class _Pieces(NamedTuple):
     rows: Int[np.ndarray, "k"]
     columns: Int[np.ndarray, "k"]
     mass: Float[np.ndarray, "k"]
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self.mass)} pairs, mass {self.mass.sum():.6g}")
+
+class Coupling(Result, _Pieces):
+    """A transport plan as a list of pieces: the mass ``mass[k]`` moves from x[rows[k]] to y[columns[k]].
+
+    It is a tuple of three arrays of one length.
+
+    Parameters
+    ----------
+    rows, columns : integer arrays (k,)
+        Indices of the points of x and of y that each piece joins.
+    mass : float array (k,)
+        The mass of each piece.
+
+    Examples
+    --------
+    >>> Coupling(np.array([0, 1]), np.array([1, 0]), np.array([0.5, 0.5]))
+    Coupling(2 pairs, mass 1)
+    """
+
+    def describe(self) -> str:
+        """The number of pairs and their mass."""
+        return f"{len(self.mass)} pairs, mass {self.mass.sum():.6g}"
+
+    def facts(self) -> dict[str, Any]:
+        """The three lists as plain values."""
+        return {name: plain_value(value) for name, value in self._asdict().items()}
 
 
-KNOWN = 1e-9
-"""Bounds that differ by less than this share give one number."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Distance(Result):
+    """W_p between two discrete measures lies in [lower, upper], guaranteed.
 
-
-@dataclass(frozen=True, eq=False)
-class Distance:
-    """W_p between two discrete measures lies in [lower, upper], guaranteed; ``value`` is the best single number:
-    the upper bound where both agree to nine digits, else the middle.
-
-    method   atoms | circle | exact | bracket;  why: the reason for the method, and what ended it
-    plan     (rows, columns, mass) of a coupling of the points given that costs ``upper``, when asked for and where
-             there is one
+    value          the best single number: ``upper`` where both bounds agree to nine digits, else their middle
+    lower, upper   the guaranteed bounds
+    p, metric      the order, and the cost: "euclidean" or "geodesic"
+    method         atoms | circle | exact | bracket
+    why            the reason for this method, and what ended it
+    plan           a Coupling of the given points that costs ``upper``, when it was requested and exists
     """
 
     value: float
@@ -51,8 +74,7 @@ class Distance:
     def __float__(self) -> float:
         return self.value
 
-    def __repr__(self) -> str:
-        sure = (
-            f"{self.value:.6g}" if self.width < KNOWN else f"{self.value:.6g}, in [{self.lower:.6g}, {self.upper:.6g}]"
-        )
-        return one_line(self, f"W{self.p:g} = {sure}; {self.method}: {self.why}")
+    def describe(self) -> str:
+        """The value, its bounds where they differ, the method and its reason."""
+        bounds = "" if self.width < KNOWN else f", in [{self.lower:.6g}, {self.upper:.6g}]"
+        return f"W{self.p:g} = {self.value:.6g}{bounds}; {self.method}: {self.why}"

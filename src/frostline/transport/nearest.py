@@ -15,15 +15,15 @@ from frostline.transport.plan_masses import SLIVER
 from frostline.transport.problem import Problem
 
 SOME = 64
-"""Points of each cloud that are asked for their nearest two in the other one."""
+"""Points of each cloud whose two nearest points in the other one are looked up."""
 CLOSE = 0.25
-"""A point is close where its nearest is at most at this share of the distance of the second nearest."""
+"""A point is close when its nearest point is at most this share of the distance of its second nearest."""
 MOST = 0.9
-"""Clouds nearly coincide where this share of both is close."""
+"""Clouds nearly coincide when this share of the points of both is close."""
 
 
 def nearly_coincide(problem: Problem) -> bool:
-    """Whether nearest points say something, asked of some of them: elsewhere all of them would take too long."""
+    """Whether bounds from nearest points will be tight; judged on a sample, since all points would take too long."""
     rng = np.random.default_rng(0)
     return _close(problem.x, problem.y, rng) and _close(problem.y, problem.x, rng)
 
@@ -31,8 +31,8 @@ def nearly_coincide(problem: Problem) -> bool:
 def _close(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> bool:
     if len(y) == 1:
         return False
-    some = x[rng.choice(len(x), min(len(x), SOME), replace=False)]
-    first, second = np.partition(cdist(some, y), 1, axis=1)[:, :2].T
+    sample = x[rng.choice(len(x), min(len(x), SOME), replace=False)]
+    first, second = np.partition(cdist(sample, y), 1, axis=1)[:, :2].T
     return bool((first <= CLOSE * second).mean() >= MOST)
 
 
@@ -46,7 +46,7 @@ def nearest(problem: Problem, x_tree: Tree, y_tree: Tree) -> tuple[float, Coupli
 
 
 def _coupled(problem: Problem, away: np.ndarray, goal: np.ndarray) -> Coupling:
-    """The closest point with the same goal goes there; what is left over is coupled group by group."""
+    """Of all points with the same goal the closest one goes there; the remaining mass is coupled group by group."""
     order = np.lexsort((away, goal))
     first = np.concatenate([[True], goal[order][1:] != goal[order][:-1]])
     rows = order[first]
@@ -58,8 +58,8 @@ def _coupled(problem: Problem, away: np.ndarray, goal: np.ndarray) -> Coupling:
     x, y = np.flatnonzero(a > SLIVER * problem.a), np.flatnonzero(b > SLIVER * problem.b)
     if not (len(x) and len(y)):
         return Coupling(rows, columns, mass)
-    # Both sums agree up to rounding; groups halve each by its own.
+    # Both sums agree up to rounding; each cloud is halved by its own sum.
     rest = Problem(problem.x[x], problem.y[y], a[x], b[y], problem.p, problem.metric, x, y)
-    found = solved(rest, halved(rest.x, rest.a, rest.y, rest.b))
-    pieces = (rows, x[found.rows]), (columns, y[found.columns]), (mass, found.mass)
+    others = solved(rest, halved(rest.x, rest.a, rest.y, rest.b))
+    pieces = (rows, x[others.rows]), (columns, y[others.columns]), (mass, others.mass)
     return Coupling(*(np.concatenate(part) for part in pieces))

@@ -1,7 +1,7 @@
-"""The masses of a plan worked out anew, from which points it joins: a solver rounds them in units of the whole.
+"""Masses of a transport plan recomputed from the pairs it joins: a solver rounds them in units of the whole.
 
 An optimal plan joins points without a cycle: peeled from its ends, every piece has the mass that its end still needs.
-What is left over, at the heaviest point of each connected part, is beyond the masses' own rounding or it is not.
+The remainder at the heaviest point of each connected part is compared with the rounding of the masses themselves.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from frostline.transport.interval import Coupling
 
 SLIVER = 8 * np.finfo(float).eps
-"""Masses are known to this share of themselves."""
+"""Relative precision to which masses are known."""
 
 
 def balanced(
@@ -21,15 +21,15 @@ def balanced(
     b: np.ndarray,
     known: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[Coupling, float]:
-    """The plan with the masses a (n,) and b (m,), and how much mass it cannot place.
+    """The plan with the masses a (n,) and b (m,), and the mass it cannot place.
 
-    ``known`` says how well each mass is known. Extended precision is kept.
+    ``known`` gives the precision of each mass. Extended precision is kept.
     """
     n = len(a)
     slack = np.concatenate([SLIVER * a, SLIVER * b] if known is None else known).astype(float)
-    # A piece within the rounding of both its ends is none.
-    there = plan.mass > np.minimum(slack[plan.rows], slack[n + plan.columns])
-    rows, columns = plan.rows[there], plan.columns[there] + n
+    # A piece that is within the rounding of both its ends is dropped.
+    real = plan.mass > np.minimum(slack[plan.rows], slack[n + plan.columns])
+    rows, columns = plan.rows[real], plan.columns[real] + n
     size = n + len(b)
     graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
     parts, part = connected_components(graph, directed=False)
@@ -38,24 +38,24 @@ def balanced(
     last = np.zeros(size, dtype=bool)
     heaviest = np.lexsort((need, part))
     last[heaviest[np.append(np.flatnonzero(np.diff(part[heaviest])), size - 1)]] = True
-    mass = _peeled(rows, columns, plan.mass[there], need, last)
-    # The heaviest point of a part answers for the rounding of all of them.
+    mass = _peel(rows, columns, plan.mass[real], need, last)
+    # The heaviest point of a part takes the rounding of all its points.
     slack[last] = np.bincount(part, weights=slack, minlength=parts)[part[last]]
     excess = np.maximum(0.0, np.abs(need).astype(float) - slack).sum()
     used = mass > 0
     return Coupling(rows[used], columns[used] - n, mass[used]), float(excess)
 
 
-def _peeled(
-    rows: np.ndarray, columns: np.ndarray, given: np.ndarray, need: np.ndarray, last: np.ndarray
+def _peel(
+    rows: np.ndarray, columns: np.ndarray, solved_mass: np.ndarray, need: np.ndarray, last: np.ndarray
 ) -> Float[np.ndarray, "k"]:
-    """The mass of every piece, ends first; ``need`` becomes what is left over at each point."""
+    """The mass of every piece, ends first; ``need`` is changed to the remainder at each point."""
     pieces: list[set[int]] = [set() for _ in need]
     for number, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
         pieces[row].add(number)
         pieces[column].add(number)
-    mass = given.copy()
-    ends = [point for point, own in enumerate(pieces) if len(own) == 1 and not last[point]]
+    mass = solved_mass.copy()
+    ends = [point for point, touching in enumerate(pieces) if len(touching) == 1 and not last[point]]
     while ends:
         point = ends.pop()
         if not pieces[point]:

@@ -1,7 +1,7 @@
-"""Sliced distance on the sphere: circular transport of shadows on random great circles, averaged. A cheap statistic.
+"""Sliced distance: the average of circular transport between the projections of two clouds on random great circles.
 
-It is not a Wasserstein distance: it says whether two clouds differ and roughly how much, in O(n log n) for any d, with
-the standard error of its average.
+It is not a Wasserstein distance but a cheap statistic: it says whether two clouds differ and roughly how much, in
+O(n log n) for any d, with the standard error of its average.
 """
 
 from dataclasses import dataclass
@@ -10,22 +10,24 @@ import numpy as np
 
 from frostline.arrays import Array, as_count
 from frostline.errors import BadArray, BadParameter
+from frostline.results import Result
 from frostline.sample import Seed, generator
 from frostline.transport.circle import circular
 from frostline.transport.problem import Problem
 
 
-@dataclass(frozen=True)
-class Sliced:
-    """``value`` with its ``standard_error`` over ``projections`` random great circles."""
+@dataclass(frozen=True, repr=False)
+class Sliced(Result):
+    """``value`` with its ``standard_error`` over ``projections`` random great circles; ``p`` is the order."""
 
     value: float
     standard_error: float
     projections: int
     p: float
 
-    def __repr__(self) -> str:
-        return f"Sliced({self.value:.4g} ± {self.standard_error:.2g}; p = {self.p:g}, {self.projections} circles)"
+    def describe(self) -> str:
+        """The value with its standard error."""
+        return f"{self.value:.4g} ± {self.standard_error:.2g}; p = {self.p:g}, {self.projections} circles"
 
 
 def sliced(
@@ -38,28 +40,59 @@ def sliced(
     projections: int = 64,
     seed: Seed = 0,
 ) -> Sliced:
-    """The mean of W_p^p over the shadows on random great circles, to the power 1/p.
+    """The mean of W_p^p between the projections on random great circles, to the power 1/p.
 
-    A point's shadow on a great circle is the point of it that is nearest; the standard error is carried through the
-    root.
+    The projection of a point on a great circle is the nearest point of that circle.
+
+    Parameters
+    ----------
+    x, y : arrays (n, d) and (m, d)
+        Two clouds of unit vectors, d ≥ 2.
+    p : float
+        Order of the distance on each circle, 1 ≤ p ≤ 100.
+    x_weights, y_weights : arrays (n,) and (m,), optional
+        Masses with equal sums; all points of a cloud weigh the same by default.
+    projections : int
+        Number of random great circles, at least 2.
+    seed : int or numpy Generator
+        Seed of the circles.
+
+    Returns
+    -------
+    Sliced
+        The value, and the standard error of its average.
+
+    Raises
+    ------
+    BadArray
+        A cloud has no points, or d is 1.
+    OffSphere
+        A point is not a unit vector.
+    BadParameter
+        ``projections`` or ``p`` is out of range.
+
+    Examples
+    --------
+    >>> sliced([[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]], projections=2)
+    Sliced(1.571 ± 0; p = 2, 2 circles)
     """
     problem = Problem.of(x, y, p, x_weights, y_weights, "geodesic")
     if as_count(projections, "projections") < 2:
         raise BadParameter("one projection has no standard error; take at least 2.")
     rng, d = generator(seed), problem.x.shape[1]
     if d < 2:
-        raise BadArray("points in d = 1 have no great circles to cast shadows on; d ≥ 2 is needed.")
-    found = np.empty(projections)
+        raise BadArray("points in d = 1 cannot be projected on great circles; d ≥ 2 is needed.")
+    distances = np.empty(projections)
     for k in range(projections):
         plane = np.linalg.qr(rng.standard_normal((d, 2)))[0]
-        shadows = [
+        angles = [
             np.arctan2(cloud @ plane[:, 1], cloud @ plane[:, 0]) % (2 * np.pi) for cloud in (problem.x, problem.y)
         ]
-        found[k], _ = circular(shadows[0], problem.a, shadows[1], problem.b, problem.p)
-    largest = float(found.max())
+        distances[k], _ = circular(angles[0], problem.a, angles[1], problem.b, problem.p)
+    largest = float(distances.max())
     if not largest > 0:
         return Sliced(0.0, 0.0, projections, problem.p)
-    powers = (found / largest) ** problem.p
+    powers = (distances / largest) ** problem.p
     mean, error = float(powers.mean()), float(powers.std(ddof=1) / np.sqrt(projections))
     value = largest * mean ** (1 / problem.p)
     return Sliced(value, value * error / (problem.p * mean), projections, problem.p)

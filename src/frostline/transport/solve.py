@@ -1,4 +1,4 @@
-"""wasserstein: one verb for W_p between two clouds, whatever their size; the method is chosen, and said."""
+"""wasserstein: W_p between two clouds of any size; the method is chosen by their sizes and reported."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from frostline.transport.circle import Angles
 
 SMALL = 2_000_000
-"""Pairs of points up to which ``auto`` solves exactly (a second or two)."""
+"""Up to this number of pairs of points ``auto`` solves exactly, which takes a second or two."""
 TOLERANCE = 0.02
+"""Default relative width (upper − lower)/upper at which the bracket stops."""
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """What the caller asks of a method."""
+class _Options:
+    """The options of one call that a method may use."""
 
     tolerance: float
     seconds: float
     start: Coupling | None
 
 
-_Found: TypeAlias = tuple[float, float, Coupling | None, str]
-"""Lower, upper, a coupling that costs the upper bound where there is one, and what ended the search."""
+_Bounds: TypeAlias = tuple[float, float, Coupling | None, str]
+"""Lower bound, upper bound, a coupling that costs the upper bound where there is one, and what ended the search."""
 
 
 def wasserstein(
@@ -48,51 +49,83 @@ def wasserstein(
     seconds: float | None = None,
     plan: bool = False,
 ) -> Distance:
-    """W_p between the clouds x (n, d) and y (m, d), with guaranteed bounds.
+    """W_p between the clouds x and y, with guaranteed bounds (THEORY section 10).
 
-    metric     "euclidean" (the chord) or "geodesic" (the angle; points must be on the sphere)
-    coupling   a good coupling to start from, used by the bracket: "index" (x_i ↔ y_i), or the ``plan`` of an earlier
-               call with the same masses
-    method     "auto", or one of: atoms, circle, exact, bracket
-    tolerance  for the bracket: stop when (upper − lower)/upper is this small (0.02 by default)
-    seconds    for the bracket: stop after about so long
-    plan       also return a coupling that costs ``upper`` (two atoms by sorting and the circle have none)
+    Parameters
+    ----------
+    x, y : arrays (n, d) and (m, d)
+        The two clouds.
+    p : float
+        Order of the distance, 1 ≤ p ≤ 100.
+    x_weights, y_weights : arrays (n,) and (m,), optional
+        Masses with equal sums; all points of a cloud weigh the same by default.
+    metric : str
+        "euclidean" (the chord) or "geodesic" (the angle; the points must be on the sphere).
+    coupling : str or Coupling, optional
+        A good coupling from which the bracket starts: "index" (x_i ↔ y_i), or the ``plan`` of an earlier call with the
+        same masses.
+    method : str
+        "auto", or one of "atoms", "circle", "exact", "bracket".
+    tolerance : float, optional
+        The bracket stops when (upper − lower)/upper is this small (0.02 by default).
+    seconds : float, optional
+        The bracket stops after about this time.
+    plan : bool
+        Whether to return a coupling that costs ``upper`` as well (two atoms by sorting and the circle have none).
 
-    >>> round(wasserstein([[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]], p=1).value, 6)
-    1.0
+    Returns
+    -------
+    Distance
+        The best value, its bounds, the method and the reason for it.
+
+    Raises
+    ------
+    BadArray
+        A cloud is empty, or the dimensions differ.
+    BadWeights
+        The masses are negative, their sums differ, or a coupling does not have these masses.
+    OffSphere
+        ``metric="geodesic"`` and a point is not a unit vector.
+    BadParameter
+        An option is out of range, or the method does not apply to these clouds.
+
+    Examples
+    --------
+    >>> wasserstein([[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]], p=1)
+    Distance(W1 = 1; atoms: one side has 2 atoms)
     """
     problem = Problem.of(x, y, p, x_weights, y_weights, metric)
-    wish = _Wish(
-        TOLERANCE if tolerance is None else _share(tolerance),
-        np.inf if seconds is None else _time(seconds),
-        _start(problem, coupling),
+    options = _Options(
+        TOLERANCE if tolerance is None else _as_tolerance(tolerance),
+        np.inf if seconds is None else _as_seconds(seconds),
+        _starting_coupling(problem, coupling),
     )
-    known = None
+    bounds = None
     if isinstance(method, str) and method == "auto":
-        method, why, known = _chosen(problem, wish)
+        method, why, bounds = _select_method(problem, options)
     elif isinstance(method, str) and method in METHODS:
         why = "asked for"
     else:
         raise BadParameter(f"method {method!r} is unknown; there are: auto, {', '.join(METHODS)}.")
-    lower, upper, found, ended = known or METHODS[method](problem, wish)
+    lower, upper, merged_plan, ended = bounds or METHODS[method](problem, options)
     lower, upper = map(float, problem.widened(lower, upper))
     value = upper if upper - lower <= KNOWN * upper else (lower + upper) / 2
-    given = _given(problem, found) if plan and found is not None else None
+    full_plan = _split_merged_points(problem, merged_plan) if plan and merged_plan is not None else None
     reason = f"{why}; {ended}" if ended else why
-    return Distance(value, lower, upper, problem.p, metric, method, reason, given)
+    return Distance(value, lower, upper, problem.p, metric, method, reason, full_plan)
 
 
-def _chosen(problem: Problem, wish: _Wish) -> tuple[str, str, _Found | None]:
-    """A method, why, and what it found where that had to be known."""
+def _select_method(problem: Problem, options: _Options) -> tuple[str, str, _Bounds | None]:
+    """A method, the reason for it, and its bounds where the choice already needed them."""
     n, m, d = len(problem.x), len(problem.y), problem.x.shape[1]
     if min(n, m) <= 2:
         return "atoms", f"one side has {min(n, m)} atom{'s' * (min(n, m) > 1)}", None
     if problem.geodesic and _angles(problem) is not None:
-        found = _circle(problem, wish)
-        # Clouds that are no larger than they are off the circle lie on no circle.
-        allowed = 1e-9 if n * m <= SMALL else wish.tolerance
-        if found[1] - found[0] <= allowed * found[1]:
-            return "circle", "both clouds lie on one great circle", found
+        bounds = _circle(problem, options)
+        # Clouds that are no larger than their distance from the circle do not lie on it.
+        allowed = 1e-9 if n * m <= SMALL else options.tolerance
+        if bounds[1] - bounds[0] <= allowed * bounds[1]:
+            return "circle", "both clouds lie on one great circle", bounds
     if n * m <= SMALL:
         return "exact", f"{n} × {m} points are few", None
     if min(n, m) <= MOST_ATOMS:
@@ -100,32 +133,34 @@ def _chosen(problem: Problem, wish: _Wish) -> tuple[str, str, _Found | None]:
     return "bracket", f"{n} × {m} points in d = {d} are too many for an exact solution", None
 
 
-def _atoms(problem: Problem, wish: _Wish) -> _Found:
+def _atoms(problem: Problem, options: _Options) -> _Bounds:
     flipped = len(problem.y) > len(problem.x)
-    one = problem.flipped if flipped else problem
-    if len(one.y) > MOST_ATOMS:
+    oriented = problem.flipped if flipped else problem
+    if len(oriented.y) > MOST_ATOMS:
         raise BadParameter(
-            f"the smaller side has {len(one.y)} different points; method='atoms' takes up to {MOST_ATOMS}: try 'exact' "
-            "or 'bracket'."
+            f"the smaller side has {len(oriented.y)} different points; method='atoms' takes up to {MOST_ATOMS}: "
+            "try 'exact' or 'bracket'."
         )
-    if len(one.y) == 2 and not one.geodesic:
+    if len(oriented.y) == 2 and not oriented.geodesic:
         # The lighter atom first: its mass has more digits than 1 less the other's.
-        light = int(one.b.argmin())
-        lower, upper = two_atoms_bounds(one.x, one.a, one.y[[light, 1 - light]], float(one.b[light]), one.p)
+        light = int(oriented.b.argmin())
+        atoms, share = oriented.y[[light, 1 - light]], float(oriented.b[light])
+        lower, upper = two_atoms_bounds(oriented.x, oriented.a, atoms, share, oriented.p)
         return lower, upper, None, ""
-    found = few_atoms(one)
-    rows, columns, mass = found.coupling
-    return found.lower, found.upper, Coupling(columns, rows, mass) if flipped else found.coupling, _ended(found)
+    solution = few_atoms(oriented)
+    rows, columns, mass = solution.coupling
+    coupling = Coupling(columns, rows, mass) if flipped else solution.coupling
+    return solution.lower, solution.upper, coupling, _missing_digits(solution)
 
 
 def _angles(problem: Problem) -> "Angles | None":
-    # numba takes a second to import: only those who need a compiled method pay for it.
+    # The import of numba takes a second; only the compiled methods need it.
     from frostline.transport.circle import angles_on_circle
 
     return angles_on_circle(problem.x, problem.y)
 
 
-def _circle(problem: Problem, wish: _Wish) -> _Found:
+def _circle(problem: Problem, options: _Options) -> _Bounds:
     if not problem.geodesic:
         raise BadParameter("method='circle' is exact for metric='geodesic' only; with the chord it is an upper bound.")
     from frostline.transport.circle import circular
@@ -142,56 +177,56 @@ def _circle(problem: Problem, wish: _Wish) -> _Found:
     return max(0.0, value - off), value + off, None, ended
 
 
-def _exact(problem: Problem, wish: _Wish) -> _Found:
-    found = simplex(problem)
-    return found.lower, found.upper, found.coupling, _ended(found)
+def _exact(problem: Problem, options: _Options) -> _Bounds:
+    solution = simplex(problem)
+    return solution.lower, solution.upper, solution.coupling, _missing_digits(solution)
 
 
-def _ended(found: Solution) -> str:
-    return (
-        ""
-        if found.upper - found.lower <= KNOWN * found.upper
-        else "the moves are too short beside the longest one for all digits"
-    )
+def _missing_digits(solution: Solution) -> str:
+    """Why the bounds of a solution differ; empty when they do not."""
+    if solution.upper - solution.lower <= KNOWN * solution.upper:
+        return ""
+    return "the moves are too short beside the longest one for all digits"
 
 
-def _bracket(problem: Problem, wish: _Wish) -> _Found:
+def _bracket(problem: Problem, options: _Options) -> _Bounds:
     from frostline.transport.bracketing import bracket
 
-    found = bracket(problem, tolerance=wish.tolerance, seconds=wish.seconds, start=wish.start)
+    interval = bracket(problem, tolerance=options.tolerance, seconds=options.seconds, start=options.start)
     fits = 8 * len(problem.x) * len(problem.y) <= BUDGET
-    advice = "; method='exact' has no width, and its costs fit in memory" if not found.met and fits else ""
-    return found.lower, found.upper, found.coupling, found.why + advice
+    advice = "; method='exact' has no width, and its costs fit in memory" if not interval.met and fits else ""
+    return interval.lower, interval.upper, interval.coupling, interval.why + advice
 
 
-METHODS: dict[str, Callable[[Problem, _Wish], _Found]] = {
+METHODS: dict[str, Callable[[Problem, _Options], _Bounds]] = {
     "atoms": _atoms,
     "circle": _circle,
     "exact": _exact,
     "bracket": _bracket,
 }
+"""The methods by their public names."""
 
 
-def _share(tolerance: float) -> float:
+def _as_tolerance(tolerance: float) -> float:
     number = as_number(tolerance, "tolerance")
     if not (0 <= number < 1):
         raise BadParameter(f"tolerance is {number:g}; it is relative and lies in [0, 1).")
     return number
 
 
-def _time(seconds: float) -> float:
+def _as_seconds(seconds: float) -> float:
     number = as_number(seconds, "seconds")
     if not number > 0:
         raise BadParameter(f"seconds is {number:g}; it must be > 0.")
     return number
 
 
-def _start(problem: Problem, coupling: str | Coupling | None) -> Coupling | None:
-    """The coupling to start from, in terms of the merged points."""
+def _starting_coupling(problem: Problem, coupling: str | Coupling | None) -> Coupling | None:
+    """The coupling from which the bracket starts, in indices of the merged points."""
     if coupling is None:
         return None
     if isinstance(coupling, tuple) and len(coupling) == 3:
-        return _checked(problem, coupling)
+        return _checked_coupling(problem, coupling)
     if not isinstance(coupling, str) or coupling != "index":
         shown = repr(coupling) if isinstance(coupling, str) else f"of type {type(coupling).__name__}"
         raise BadParameter(f"coupling {shown} is unknown; pass 'index', or the plan (rows, columns, mass) of a call.")
@@ -199,12 +234,12 @@ def _start(problem: Problem, coupling: str | Coupling | None) -> Coupling | None
         raise BadArray(f"index coupling pairs points one by one: {len(problem.x_of)} do not match {len(problem.y_of)}.")
     if problem.by_index is None:
         raise BadWeights("index coupling pairs points one by one, but x_weights and y_weights differ.")
-    there = problem.by_index > 0
-    return Coupling(problem.x_of[there], problem.y_of[there], problem.by_index[there])
+    massive = problem.by_index > 0
+    return Coupling(problem.x_of[massive], problem.y_of[massive], problem.by_index[massive])
 
 
-def _checked(problem: Problem, coupling: tuple[Array, Array, Array]) -> Coupling:
-    """A caller's coupling; refused when it is none, or does not have the masses."""
+def _checked_coupling(problem: Problem, coupling: tuple[Array, Array, Array]) -> Coupling:
+    """The caller's coupling in indices of the merged points; refused when it is malformed or has other masses."""
     places = [_indices(part, len(owner)) for part, owner in zip(coupling, (problem.x_of, problem.y_of), strict=False)]
     mass = as_float64(as_tensor(coupling[2], "the coupling's mass")[0])
     if mass.ndim != 1 or any(part.shape != mass.shape for part in places) or not (mass >= 0).all():
@@ -216,35 +251,35 @@ def _checked(problem: Problem, coupling: tuple[Array, Array, Array]) -> Coupling
         np.bincount(place, weights=mass, minlength=n)
         for place, n in ((rows, len(problem.a)), (columns, len(problem.b)))
     ]
-    off = max(float(np.abs(one - given).max()) for one, given in zip(moved, (problem.a, problem.b), strict=True))
-    if not off <= 1e-9:
-        raise BadWeights(f"the coupling to start from does not have these masses; they differ by {off:.3g}.")
+    error = max(float(np.abs(sums - mass).max()) for sums, mass in zip(moved, (problem.a, problem.b), strict=True))
+    if not error <= 1e-9:
+        raise BadWeights(f"the coupling to start from does not have these masses; they differ by {error:.3g}.")
     return Coupling(rows, columns, mass)
 
 
 def _indices(part: Array, n: int) -> np.ndarray:
-    found = np.asarray(part)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or not ((found >= 0) & (found < n)).all():
+    indices = np.asarray(part)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu" or not ((indices >= 0) & (indices < n)).all():
         raise BadArray(f"rows and columns of a coupling are lists of indices from 0 to {n - 1}; these are not.")
-    return found.astype(np.int64)
+    return indices.astype(np.int64)
 
 
-def _given(problem: Problem, found: Coupling) -> Coupling:
-    """A coupling of the merged points as one of the points given, with the masses given."""
+def _split_merged_points(problem: Problem, coupling: Coupling) -> Coupling:
+    """A coupling of the merged points as a coupling of the caller's points with the caller's masses."""
     assert problem.x_given is not None and problem.y_given is not None
-    rows, first, mass = _dealt(found.rows, found.mass, problem.x_of, problem.x_given)
-    columns, second, mass = _dealt(found.columns[first], mass, problem.y_of, problem.y_given)
+    rows, first, mass = _deal(coupling.rows, coupling.mass, problem.x_of, problem.x_given)
+    columns, second, mass = _deal(coupling.columns[first], mass, problem.y_of, problem.y_given)
     return Coupling(rows[second], columns, mass)
 
 
-def _dealt(
-    place: np.ndarray, mass: np.ndarray, owner: np.ndarray, given: np.ndarray
+def _deal(
+    place: np.ndarray, mass: np.ndarray, owner: np.ndarray, masses: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``couplings.dealt``; nothing to do where no points were merged."""
+    """``couplings.dealt``, with a short cut for clouds in which no points were merged."""
     if len(np.unique(owner)) == len(owner):
         single = np.empty(owner.max() + 1, dtype=np.int64)
         single[owner[owner >= 0]] = np.flatnonzero(owner >= 0)
         return single[place], np.arange(len(place)), mass
     from frostline.transport.couplings import dealt
 
-    return dealt(place, mass, owner, given)
+    return dealt(place, mass, owner, masses)
