@@ -157,7 +157,7 @@ def measure_part(
         for place, number in enumerate(batch.numbers):
             pairs = [norm.on_sphere(state[place]) for norm, state in zip(norms, states, strict=True)]
             u = [pair[0] for pair in pairs]
-            radii = [norm.seen(size) for norm, (_, size) in zip(norms, pairs, strict=True)]
+            radii = [norm.radius(size) for norm, (_, size) in zip(norms, pairs, strict=True)]
             found.add(number, **_whole(u), radius=[np.abs(r - 1).max() for r in radii])
             if number in chosen.closely:
                 # Heads see tokens as they are: with the radius that matters where they enter without a norm.
