@@ -1,4 +1,4 @@
-"""Token clouds of a few texts, kept to be looked at: every token at every depth, seen along three directions."""
+"""Token clouds of a few texts, kept for the explorer: every token at every depth, along three directions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ FRAMES = {
 class Scene(Result):
     """One text of an audit, kept to be looked at.
 
-    Parameters
+    Attributes
     ----------
     words
         Its tokens as words.

@@ -30,7 +30,7 @@ FAINT = 1e-20
 class Proof(Result):
     """Proof that the extracted matrices reproduce the model.
 
-    Parameters
+    Attributes
     ----------
     logits, outputs, update
         Largest relative errors over layers and texts: of the logits, of each head's output, of the whole update.

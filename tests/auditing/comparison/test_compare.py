@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frostline as fl
-from frostline.auditing.comparison.compare import compare, diff
+from frostline.auditing.comparison.compare import diff
+from frostline.auditing.comparison.rounding import compare
 from tests.encoders import tiny
 
 
