@@ -61,7 +61,7 @@ def test_the_mean_cosine_is_that_of_all_pairs(found, folder):
 
 
 def test_json_page_and_card(found, folder, tmp_path):
-    page = save_audit(found, tmp_path / "audit")
+    page = found.save(tmp_path / "audit")
     facts = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert facts["heads"][5]["beta"] == found.heads["beta"].to_pylist()[5]
     assert facts["proof"]["logits"] <= 1e-5 and facts["provenance"]["texts"] == 12
@@ -69,6 +69,7 @@ def test_json_page_and_card(found, folder, tmp_path):
     assert str(kept.to_pydict()) == str(found.heads.to_pydict())
     text = page.read_text()
     assert found.proof.describe() in text and len(text) < 3e6
+    assert found.describe().startswith(found.sentence) and found.proof.describe() in found.describe()
     card = (tmp_path / "audit" / "model_card.md").read_text()
     assert card.startswith("## Attention dynamics") and found.provenance["sha256"][:16] in card
     # Again into the same folder, without text: older figures go, and what is not ours stays.

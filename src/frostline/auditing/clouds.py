@@ -82,6 +82,7 @@ class _Growing:
     rows: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
 
     def add(self, number: int, **values: object) -> None:
+        """Measurements of the text of this number."""
         for name, value in values.items():
             self.rows.setdefault(name, {})[number] = np.asarray(value, dtype=np.float64)
 

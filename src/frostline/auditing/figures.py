@@ -62,7 +62,7 @@ def fidelity(audit: Audit) -> Figure:
 
 
 def changes(audit: Audit) -> Figure:
-    """How perturbations of the input grow or shrink."""
+    """Growth of small changes of the input."""
     table, x = _columns(audit.clouds), audit.clouds["cloud"].to_numpy()
     (left, right), figure = plot.panels(2)
     for name, colour, label in (("worst_change", plot.ORANGE, "worst"), ("random_change", plot.BLUE, "random")):

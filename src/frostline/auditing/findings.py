@@ -102,7 +102,7 @@ def _symmetric_heads(weights: Weights, clouds: Clouds | None) -> list[Finding]:
 
 
 def limit_in_words(kind: str, resolution: float, fidelity: float) -> str:
-    """How far the limit of a symmetric head is to be believed."""
+    """The limit of a symmetric head, and whether gap and text support it, in words."""
     if kind != "points":
         return f"its kind is {kind}, not points"
     if not resolution >= RESOLVED:

@@ -83,6 +83,7 @@ class _Text:
 
     @cached_property
     def start(self) -> Tensor:
+        """The output of the embedding table."""
         embeddings: Tensor = self.model.get_input_embeddings()(self.ids).detach()
         return embeddings
 

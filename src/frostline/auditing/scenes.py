@@ -23,6 +23,7 @@ FRAMES = {
     "heads": "the dominant eigenspace of ΣVBᵀ over the heads of the layer that the tokens enter: other directions at "
     "every depth, to look along and not a limit, for heads do not simply add up",
 }
+"""The directions that tokens are shown along, in words."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

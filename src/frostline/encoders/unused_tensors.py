@@ -67,7 +67,7 @@ def unused(encoder: Encoder) -> tuple[str, ...]:
 
 
 def counted(names: Collection[str]) -> str:
-    """How many tensors these are, in words."""
+    """Their number, in words."""
     return f"{len(names)} tensor{'' if len(names) == 1 else 's'}"
 
 

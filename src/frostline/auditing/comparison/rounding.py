@@ -25,8 +25,8 @@ All other values have no such allowance: rounding to the nearest never leaves ha
 EDGE = 1e-3
 """Slack at half a step, in steps: quantisers decide in float32, and this module in float64."""
 MEAN = 0.20
-"""Steps that n values on a grid are off by in the mean, at least, but for ``SPREAD``/√n: rounding is off by a quarter of a
-step, a small change of values on the grid by less."""
+"""Steps that n values on a grid are off by in the mean, at least, but for ``SPREAD``/√n: rounding is off by a quarter
+of a step, a small change of values on the grid by less."""
 SPREAD = 0.72
 """Steps, five standard deviations (0.144 each) of the error of rounding."""
 
