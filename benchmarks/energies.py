@@ -17,12 +17,12 @@ from benchmarks.detection import Reader, auroc, without
 from benchmarks.shifts import SHIFTED, attacked, lines
 from frostline.encoders.fold import folded
 from frostline.encoders.forward import batches
+from frostline.encoders.spectra import Factors
 from frostline.encoders.tokenization import tokenize
 from frostline.monitoring import baseline as baselines
 from frostline.monitoring.corruptions import corrupted
 from frostline.monitoring.detector import Detector, Features
 from frostline.monitoring.hooks import Taking, Tap
-from frostline.serving.head_metrics import leading
 
 COPIES = 2000
 
@@ -35,9 +35,13 @@ class Energies:
         self.layers = []
         for number in range(reader.encoder.layers):
             layer = folded(reader.encoder, number)
-            bases = []
-            for query, key, value, output in zip(layer.query, layer.key, layer.value, layer.output, strict=True):
-                bases += [leading(output, value @ key.T @ query), leading(output, value)]
+            factors, epsilon = Factors.of(layer), float(np.finfo(np.float64).eps)
+            leads = zip(
+                factors.dominant(epsilon=epsilon, resolve=False),
+                factors.dominant_of_values(epsilon=epsilon),
+                strict=True,
+            )
+            bases = [lead.ends for pair in leads for lead in pair]
             owner = np.repeat(np.arange(len(bases)), [basis.shape[1] for basis in bases])
             which = torch.from_numpy((owner[:, None] == np.arange(len(bases))).astype(np.float32))
             self.layers.append((layer.norm, torch.from_numpy(np.concatenate(bases, 1)).float(), which))

@@ -127,23 +127,23 @@ ROWS: dict[str, Row] = {
         ("[BERT]",),
         {
             "query=(d / np.sqrt(k)) * centred": "query=np.sqrt(d / k) * centred",
-            "asked=np.sqrt(d / k) * (query @ shift + asked)": "asked=np.sqrt(d / k) * asked",
-            "value=root * centred(value * gamma, -1)": "value=root * centred(value, -1)",
-            "output, value @ shift + offered)": "output, offered)",
+            "query_shift=np.sqrt(d / k) * (query @ shift + query_bias)": "query_shift=np.sqrt(d / k) * query_bias",
+            "value=root * centred(value * gamma)": "value=root * centred(value)",
+            "output, value @ shift + value_bias)": "output, value_bias)",
         },
     ),
     "(15)": Row(
         ("[BERT]",),
         {
             "layer.head_shift.sum(0) + layer.output_bias": "layer.head_shift.sum(0)",
-            "_centred(self.gamma * found + self.shift, -1)": "_centred(self.gamma * found, -1)",
+            "_centred(self.gamma * tokens + self.shift, -1)": "_centred(self.gamma * tokens, -1)",
             "self.layer.norm.past(u, size) + self.update(seen)": "self.layer.norm.past(u, size) - self.update(seen)",
         },
     ),
     "(15′)": Row(
         ("[ViT]",),
         {
-            "found = np.sqrt(u.shape[-1]) * size[:, None] * u": "found = np.sqrt(u.shape[-1]) * u",
+            "tokens = np.sqrt(u.shape[-1]) * size[:, None] * u": "tokens = np.sqrt(u.shape[-1]) * u",
             "layer.head_shift.sum(0) + layer.output_bias": "layer.output_bias",
         },
     ),
@@ -237,7 +237,7 @@ ROWS: dict[str, Row] = {
         ("[BERT]",),
         {
             "query / beta, key, Factored(": "query, key, Factored(",
-            "_centred(output, 0) / self.unit, value)": "output / self.unit, value)",
+            "return _centred(self.output, 1)": "return self.output",
         },
     ),
 }

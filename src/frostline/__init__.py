@@ -57,6 +57,14 @@ _MODULES = {
 
 moved.install()
 ABILITIES.update({"Trajectory._repr_html_": "frostline.plot.notebook:trajectory_html"})
+ABILITIES.update(
+    {
+        "Audit.save": "frostline.auditing.save:save_audit",
+        "Audit.to_html": "frostline.auditing.page:write_audit",
+        "Audit.to_markdown": "frostline.auditing.page:model_card",
+        "Comparison.save": "frostline.auditing.comparison.comparison_page:save_comparison",
+    }
+)
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

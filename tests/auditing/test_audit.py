@@ -16,7 +16,7 @@ from frostline.auditing.plateau import plateau
 from frostline.auditing.save import check_folder, save_audit
 from frostline.auditing.shared_layers import once
 from frostline.auditing.thresholds import broken, read_thresholds
-from frostline.encoders import forward as capture
+from frostline.encoders import forward, live_model, tokenization
 from frostline.encoders import load as loading
 from frostline.encoders.corpus import read_texts, sample, some
 from tests.encoders import tiny
@@ -47,13 +47,13 @@ def test_tables(found):
 
 def test_the_mean_cosine_is_that_of_all_pairs(found, folder):
     encoder = loading.load(folder)
-    model = capture.open_model(encoder)
-    tokenized = capture.tokenize(encoder, capture.open_tokenizer(encoder), tiny.TEXTS * 3)
+    model = live_model.open_model(encoder)
+    tokenized = tokenization.tokenize(encoder, tokenization.open_tokenizer(encoder), tiny.TEXTS * 3)
     from frostline.encoders.fold import norm_before
 
     cosines = []
-    for batch in capture.batches(tokenized, tokens=1):
-        seen = capture.see(encoder, model, batch)
+    for batch in forward.batches(tokenized, tokens=1):
+        seen = forward.see(encoder, model, batch)
         u, _ = norm_before(encoder, 2).on_sphere(seen.states[2][0].double().numpy())
         pairs = (u @ u.T)[~np.eye(len(u), dtype=bool)]
         cosines.append(pairs.mean())
@@ -61,7 +61,7 @@ def test_the_mean_cosine_is_that_of_all_pairs(found, folder):
 
 
 def test_json_page_and_card(found, folder, tmp_path):
-    page = save_audit(found, tmp_path / "audit")
+    page = found.save(tmp_path / "audit")
     facts = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert facts["heads"][5]["beta"] == found.heads["beta"].to_pylist()[5]
     assert facts["proof"]["logits"] <= 1e-5 and facts["provenance"]["texts"] == 12
@@ -69,6 +69,7 @@ def test_json_page_and_card(found, folder, tmp_path):
     assert str(kept.to_pydict()) == str(found.heads.to_pydict())
     text = page.read_text()
     assert found.proof.describe() in text and len(text) < 3e6
+    assert found.describe().startswith(found.sentence) and found.proof.describe() in found.describe()
     card = (tmp_path / "audit" / "model_card.md").read_text()
     assert card.startswith("## Attention dynamics") and found.provenance["sha256"][:16] in card
     # Again into the same folder, without text: older figures go, and what is not ours stays.
@@ -167,7 +168,7 @@ def test_one_text_of_one_token(folder):
 
 def test_a_live_model(folder, found):
     encoder = loading.load(folder)
-    model, tokenizer = capture.open_model(encoder), capture.open_tokenizer(encoder)
+    model, tokenizer = live_model.open_model(encoder), tokenization.open_tokenizer(encoder)
     live = audit(model, tiny.TEXTS * 3, tokenizer=tokenizer)
     assert np.allclose(live.heads["kappa"].to_numpy(), found.heads["kappa"].to_numpy())
     with pytest.raises(fl.errors.BadText, match="needs its tokenizer"):
@@ -391,7 +392,7 @@ def test_zeros_are_weights_too(folder, tmp_path, change):
 
 def test_live_models_in_training_or_in_half_precision(folder):
     encoder = loading.load(folder)
-    tokenizer = capture.open_tokenizer(encoder)
+    tokenizer = tokenization.open_tokenizer(encoder)
     model = tiny.model("BERT").train()
     assert audit(model, tiny.TEXTS, tokenizer=tokenizer).proof.holds and model.training
     half = tiny.model("BERT").to(torch.bfloat16)

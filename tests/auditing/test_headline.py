@@ -9,7 +9,7 @@ import torch
 import frostline as fl
 from frostline.auditing.audit import audit
 from frostline.auditing.clouds import measure
-from frostline.auditing.findings import _limit
+from frostline.auditing.findings import limit_in_words
 from frostline.encoders.fold import folded, norm_before
 from frostline.encoders.forward import batches, see
 from frostline.encoders.load import load
@@ -147,7 +147,7 @@ def test_only_points_with_a_gap_that_text_follows_are_believable():
     assert "points lead, but its updates have a cosine of only" in warm and believed not in warm
     assert "its kind is rotation, not points" in said(0.1, 0.1 * turning)
     assert "only text tells" in said(0.1, 0.1 * symmetric, lengths=None)
-    assert "only 9.5 times what rounding could make" in _limit("points", 9.5, 0.99)
+    assert "only 9.5 times what rounding could make" in limit_in_words("points", 9.5, 0.99)
 
 
 def test_what_is_limited_by_a_bottleneck_is_the_output_of_attention():

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.auditing.scenes import FRAMES, dominant
+from frostline.auditing.scenes import FRAMES
 from frostline.encoders.fold import folded
 from frostline.encoders.load import load
+from frostline.encoders.spectra import Factors
 from frostline.exploring.messages import unpack
 from frostline.exploring.saved_folders import open_folder
 from tests.encoders import tiny
@@ -54,7 +55,7 @@ def test_words_and_clouds_are_those_of_the_model(audit, folder):
 
 def test_the_dominant_space_is_invariant_and_has_the_leading_eigenvalue(folder):
     layer = folded(load(folder), 0)
-    basis = dominant(layer)
+    basis = Factors.of(layer).leading_of_sum(3).T
     assert basis @ basis.T == pytest.approx(np.eye(3), abs=1e-9)
     A = np.asarray(sum(head.beta * head.matrices.A for head in layer.heads()))
     values = np.linalg.eigvals(A)

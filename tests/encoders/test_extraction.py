@@ -9,8 +9,7 @@ import frostline as fl
 from frostline.auditing.fidelity import Glass
 from frostline.encoders import families as adapters
 from frostline.encoders import fold as folding
-from frostline.encoders import forward as capture
-from frostline.encoders import heads, positions
+from frostline.encoders import forward, heads, live_model, positions, tokenization
 from frostline.encoders import load as loading
 from frostline.encoders import verify as proof
 from frostline.sphere import unit_rows
@@ -23,11 +22,11 @@ FAMILIES = [family.name for family in adapters.FAMILIES]
 def opened(request, tmp_path_factory):
     folder = tiny.save(tiny.model(request.param), tmp_path_factory.mktemp(request.param))
     encoder = loading.load(folder)
-    model = capture.open_model(encoder)
+    model = live_model.open_model(encoder)
     if encoder.family.reads == "images":
-        return encoder, model, list(capture.noise(encoder, images=3, seed=0))
-    tokenized = capture.tokenize(encoder, capture.open_tokenizer(encoder), tiny.TEXTS)
-    return encoder, model, list(capture.batches(tokenized, tokens=1))
+        return encoder, model, list(forward.noise(encoder, images=3, seed=0))
+    tokenized = tokenization.tokenize(encoder, tokenization.open_tokenizer(encoder), tiny.TEXTS)
+    return encoder, model, list(forward.batches(tokenized, tokens=1))
 
 
 def test_logits_and_outputs_are_rebuilt(opened):
@@ -38,7 +37,7 @@ def test_logits_and_outputs_are_rebuilt(opened):
     assert encoder.family.name in FAMILIES and encoder.dimension == 32 and encoder.head_size == 8
 
 
-@pytest.mark.parametrize("part", ["query", "asked", "key_shift", "value", "head_shift", "output_bias"])
+@pytest.mark.parametrize("part", ["query", "query_shift", "key_shift", "value", "head_shift", "output_bias"])
 def test_an_extraction_that_misses_fails_loudly(opened, part):
     encoder, model, batches = opened
     layers = [folding.folded(encoder, number) for number in range(encoder.layers)]
@@ -78,24 +77,24 @@ def test_only_padding_tells_batches_apart(opened):
     if encoder.family.reads == "images":
         assert all(batch.present is None for batch in alone)
         return
-    tokenized = capture.tokenize(encoder, capture.open_tokenizer(encoder), tiny.TEXTS)
-    own = {b.numbers[0]: capture.see(encoder, model, b) for b in alone}
-    (batch,) = capture.batches(tokenized)
-    seen = capture.see(encoder, model, batch)
-    for number, x in zip(batch.numbers, capture.rows(seen, seen.states[-1]), strict=True):
+    tokenized = tokenization.tokenize(encoder, tokenization.open_tokenizer(encoder), tiny.TEXTS)
+    own = {b.numbers[0]: forward.see(encoder, model, b) for b in alone}
+    (batch,) = forward.batches(tokenized)
+    seen = forward.see(encoder, model, batch)
+    for number, x in zip(batch.numbers, forward.rows(seen, seen.states[-1]), strict=True):
         assert np.allclose(x, own[number].states[-1][0].double().numpy(), atol=1e-4)
 
 
 def test_looking_through_a_layer_is_what_the_model_does(opened):
     """The real map of ``Glass`` gives the model's own update, also where tokens enter without a norm."""
     encoder, model, batches = opened
-    seen = capture.see(encoder, model, batches[0], close=True)
+    seen = forward.see(encoder, model, batches[0], close=True)
     for number in range(encoder.layers):
         glass = Glass(folding.folded(encoder, number))
         x = seen.states[number][0].double().numpy()
         u, size = glass.layer.norm.on_sphere(x)
         at = positions.positions(encoder, model, number, len(x))
-        look = glass.look(u * glass.layer.norm.seen(size)[:, None], at=at)
+        look = glass.look(u * glass.layer.norm.radius(size)[:, None], at=at)
         own = seen.updates[number][0].double().numpy()
         assert np.allclose(glass.update(look.seen["real"]), own - own.mean(-1, keepdims=True), atol=1e-4)
         assert np.allclose(glass.layer.norm.past(u, size), x - x.mean(-1, keepdims=True), atol=1e-4)
@@ -104,14 +103,14 @@ def test_looking_through_a_layer_is_what_the_model_does(opened):
 def test_half_a_layer_at_zero_temperature(opened):
     """Eq. 15 and 15′ with m_h = y*_h, by dense matrices, on what the model itself lets past its attention."""
     encoder, model, batches = opened
-    seen = capture.see(encoder, model, batches[0], close=True)
+    seen = forward.see(encoder, model, batches[0], close=True)
     for number in range(encoder.layers):
         layer = folding.folded(encoder, number)
         x = seen.states[number][0].double().numpy()
         u, size = layer.norm.on_sphere(x)
-        asking, after = u * layer.norm.seen(size)[:, None], x + layer.output_bias
+        asking, after = u * layer.norm.radius(size)[:, None], x + layer.output_bias
         for h in range(encoder.heads):
-            toward = asking @ layer.query[h].T @ layer.key[h] + layer.key[h].T @ layer.asked[h]
+            toward = asking @ layer.query[h].T @ layer.key[h] + layer.key[h].T @ layer.query_shift[h]
             best = unit_rows(toward)
             after = after + best @ layer.value[h].T @ layer.output[h].T + layer.head_shift[h]
         expected = unit_rows(after - after.mean(-1, keepdims=True))
@@ -121,7 +120,7 @@ def test_half_a_layer_at_zero_temperature(opened):
 SCALED = {
     "logits": lambda found: dataclasses.replace(found, logits=1.5 * found.logits),
     "weights": lambda found: dataclasses.replace(found, weights=1.5 * found.weights),
-    "values": lambda found: dataclasses.replace(found, offered=1.5 * found.offered),
+    "values": lambda found: dataclasses.replace(found, values=1.5 * found.values),
 }
 
 
@@ -177,8 +176,8 @@ def test_esm_with_added_positions(tmp_path):
     encoder = loading.load(tiny.save(tiny.model("ESM", settings=settings), tmp_path))
     assert encoder.positions == "added"
     layers = [folding.folded(encoder, number) for number in range(encoder.layers)]
-    tokenized = capture.tokenize(encoder, capture.open_tokenizer(encoder), tiny.TEXTS)
-    assert proof.prove(encoder, layers, capture.open_model(encoder), capture.batches(tokenized, tokens=1)).holds
+    tokenized = tokenization.tokenize(encoder, tokenization.open_tokenizer(encoder), tiny.TEXTS)
+    assert proof.prove(encoder, layers, live_model.open_model(encoder), forward.batches(tokenized, tokens=1)).holds
 
 
 @pytest.mark.parametrize("family", ["BERT", "ViT", "DINOv2", "ModernBERT"])

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import frostline as fl
 from frostline.encoders import fold as folding
-from frostline.encoders import forward as capture
+from frostline.encoders import live_model, tokenization
 from frostline.encoders import load as loading
 from tests.encoders import tiny
 
@@ -62,7 +62,7 @@ def test_a_folder_that_does_not_say_its_type(folder):
     """Old checkpoints: the names of the tensors tell the family, and transformers can still open it."""
     encoder = loading.load(changed(folder, model_type=None, architectures=None))
     assert encoder.family.name == "BERT"
-    assert capture.open_model(encoder).config.hidden_size == 32
+    assert live_model.open_model(encoder).config.hidden_size == 32
 
 
 def test_old_names_of_norms(folder):
@@ -210,7 +210,7 @@ def sentence_model(folder, path="0_Transformer"):
 
 def test_the_transformer_of_a_sentence_model(tmp_path):
     encoder = loading.load(sentence_model(tmp_path / "whole"))
-    assert encoder.folder.name == "0_Transformer" and capture.open_tokenizer(encoder) is not None
+    assert encoder.folder.name == "0_Transformer" and tokenization.open_tokenizer(encoder) is not None
     found = fl.audit(tmp_path / "whole")
     assert any("but 0_Transformer, the encoder, which was read" in one for one in found.skipped)
     assert not any("other models" in one for one in found.skipped)
@@ -244,19 +244,19 @@ def test_other_models_of_a_training_are_named(tmp_path):
 
 def test_texts_that_cannot_be_used(folder):
     encoder = loading.load(folder)
-    tokenizer = capture.open_tokenizer(encoder)
+    tokenizer = tokenization.open_tokenizer(encoder)
     long = "the ice melts " * 100
-    found = capture.tokenize(encoder, tokenizer, ["", "ice", long])
+    found = tokenization.tokenize(encoder, tokenizer, ["", "ice", long])
     assert found.empty == 1 and found.cut == 1 and len(found.ids[1]) == 64
     with pytest.raises(BadText, match="every one is empty"):
-        capture.tokenize(encoder, tokenizer, ["", "  "])
+        tokenization.tokenize(encoder, tokenizer, ["", "  "])
 
 
 def test_a_tokenizer_of_another_model(folder):
     (folder / "vocab.txt").write_text("\n".join(tiny.SPECIAL + [f"w{n}" for n in range(500)] + tiny.WORDS))
     encoder = loading.load(folder)
     with pytest.raises(BadText, match="the model knows only 40: it belongs to another model"):
-        capture.tokenize(encoder, capture.open_tokenizer(encoder), ["the ice"])
+        tokenization.tokenize(encoder, tokenization.open_tokenizer(encoder), ["the ice"])
 
 
 def test_without_the_extra_the_line_to_type_is_given():

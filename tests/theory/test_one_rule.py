@@ -6,23 +6,30 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.auditing.scenes import dominant as directions
 from frostline.encoders.fold import folded
 from frostline.encoders.load import load
 from frostline.encoders.spectra import Factors, spectra
-from frostline.serving.head_metrics import leading
 from frostline.theory.spectrum import dominant_of_product
 from tests.encoders import tiny
 from tests.problems import jordan, similar
 
 HEADS = 300
+DOUBLE = float(np.finfo(np.float64).eps)
+
+
+def leading(outer, inner):
+    """The leading basis of a head with VBᵀ = outer @ inner, as the service takes it."""
+    eye = np.eye(*inner.shape)[None]
+    (lead,) = Factors(inner[None], eye, eye, outer[None], 1.0).dominant(epsilon=DOUBLE, resolve=False)
+    return lead.ends
 
 
 def answers(query, key, value, output):
     """``fl.limit`` of the d×d matrices, and basis and kind by the audit and the service from the factors."""
     limit = fl.limit(fl.Attention.from_matrices(query.T @ key, output @ value, 1.0))
-    audit = spectra(Factors(*(part[None] for part in (query, key, value, output)), 1.0))
-    return limit, audit, leading(output, value @ key.T @ query)
+    factors = Factors(*(part[None] for part in (query, key, value, output)), 1.0)
+    (service,) = factors.dominant(epsilon=DOUBLE, resolve=False)
+    return limit, spectra(factors), service.ends
 
 
 def same_space(one, other):
@@ -102,6 +109,6 @@ def test_scenes_look_along_what_leads_the_sum_of_heads():
         drawn = replace(layer, **{name: rng.standard_normal(getattr(layer, name).shape) for name in names})
         total = np.asarray(sum(head.beta * head.matrices.A for head in drawn.heads()))
         limit = fl.limit(fl.Attention.from_matrices(np.eye(len(total)), total, 1.0))
-        found = directions(drawn).T
+        found = Factors.of(drawn).leading_of_sum(3)
         assert found.T @ found == pytest.approx(np.eye(3), abs=1e-9)
         assert same_space(found[:, : limit.dimension], limit.basis.T)

@@ -1,1 +1,1 @@
-"""What the theory says about a real encoder, and how far to believe it."""
+"""The theory applied to a real encoder, and how far to believe it."""

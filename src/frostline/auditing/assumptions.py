@@ -1,4 +1,4 @@
-"""What an audit says in single numbers, and the theory's assumptions."""
+"""The theory's assumptions, each beside its value in an audited model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,21 +9,42 @@ from frostline.auditing.controls import Measured
 from frostline.auditing.weights import Weights
 from frostline.encoders.fold import FoldedLayer
 from frostline.encoders.load import Encoder
+from frostline.results import Result
 
 
-@dataclass(frozen=True)
-class Assumption:
-    """Something the theory takes for granted, what it needs, and what this model has."""
+@dataclass(frozen=True, repr=False)
+class Assumption(Result):
+    """An assumption of the theory, with the value it needs and the value this model has.
+
+    Attributes
+    ----------
+    what
+        The assumption.
+    needed, found
+        The value that the theory needs, and that of the model, in words.
+    holds
+        Whether the model meets it.
+
+    Examples
+    --------
+    >>> Assumption("one head per layer", "1", "12", False)
+    Assumption(one head per layer: 12, needed is 1: it does not hold)
+    """
 
     what: str
     needed: str
     found: str
     holds: bool
 
+    def describe(self) -> str:
+        """The assumption and its verdict in words."""
+        return f"{self.what}: {self.found}, needed is {self.needed}: it {'holds' if self.holds else 'does not hold'}"
+
 
 def assumptions_of(
     encoder: Encoder, layers: Sequence[FoldedLayer], spectra: Weights, measured: Measured | None
 ) -> tuple[Assumption, ...]:
+    """Those that weights tell, and with text those about the tokens too."""
     d = encoder.dimension
     cold = (d - 1) / 2
     asymmetry = float(np.median(spectra.each("asymmetry")))
@@ -31,7 +52,7 @@ def assumptions_of(
         f"{sum(kind in ('rotation', 'mixed') for kind in kinds)} of {len(kinds)}"
         for kinds in (spectra.kinds, spectra.control.kind)
     )
-    found = [
+    assumptions = [
         Assumption("one head per layer", "1", f"{encoder.heads}", encoder.heads == 1),
         Assumption(
             "VBᵀ symmetric",
@@ -42,9 +63,10 @@ def assumptions_of(
     ]
     local = sum(encoder.window(number) is not None for number in range(encoder.layers))
     if encoder.positions != "added":
-        found.append(Assumption("attention does not know places", "none", f"{encoder.positions} positions", False))
+        places = f"{encoder.positions} positions"
+        assumptions.append(Assumption("attention does not know places", "none", places, False))
     if local:
-        found.append(
+        assumptions.append(
             Assumption("every token sees all others", "all layers", f"{local} of {encoder.layers} are local", False)
         )
     if measured is None:
@@ -52,7 +74,7 @@ def assumptions_of(
             float((spectra.layers[layer.number].beta + np.linalg.norm(layer.key_bias, axis=1)).max())
             for layer in layers
         )
-        found.append(
+        assumptions.append(
             Assumption(
                 "low temperature",
                 f"κ well above (d−1)/2 = {cold:.0f}",
@@ -60,13 +82,13 @@ def assumptions_of(
                 False,
             )
         )
-        return tuple(found)
+        return tuple(assumptions)
     clouds = measured.clouds
     kappa = float(np.median(clouds.kappa))
     step = float(np.median(clouds.step))
     tokens = float(np.median(clouds.tokens))
     biased = np.median([np.linalg.norm(layer.key_bias, axis=1) for layer in layers])
-    found += [
+    assumptions += [
         Assumption("low temperature", f"κ well above (d−1)/2 = {cold:.0f}", f"median κ {kappa:.3g}", kappa > cold),
         Assumption(
             "tokens fill the sphere", f"many more than d = {d}", f"median {tokens:.0f} in a text", tokens > 10 * d
@@ -78,14 +100,14 @@ def assumptions_of(
         _on_a_sphere(encoder, measured),
         Assumption("no feed-forward half", "none", "there is one after every attention half", False),
     ]
-    return tuple(found)
+    return tuple(assumptions)
 
 
 def _on_a_sphere(encoder: Encoder, measured: Measured) -> Assumption:
     what = "tokens on a sphere"
     if encoder.family.pre_norm:
         sizes = measured.clouds.size.mean(0)
-        found = f"what goes past attention has sizes from {sizes.min():.2g} to {sizes.max():.2g}"
-        return Assumption(what, "one size throughout", found, bool(sizes.max() < 1.1 * sizes.min()))
+        range_of_sizes = f"what goes past attention has sizes from {sizes.min():.2g} to {sizes.max():.2g}"
+        return Assumption(what, "one size throughout", range_of_sizes, bool(sizes.max() < 1.1 * sizes.min()))
     radius = float(np.median(measured.clouds.radius, axis=0).max())
     return Assumption(what, "radius 1", f"off by {radius:.1e} in the worst cloud", radius < 1e-3)

@@ -1,6 +1,5 @@
-"""One encoder, audited: what its weights say, what text adds, what stands out, and how far to believe it."""
+"""One encoder, audited: its weights, its token clouds on text, what stands out, and how far to believe it."""
 
-import dataclasses
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import nn
 
 from frostline.auditing import findings as finding_rules
 from frostline.auditing.assumptions import Assumption, assumptions_of
 from frostline.auditing.audit_metrics import metrics_of
-from frostline.auditing.cautions import cautions_of, zero_layers
+from frostline.auditing.cautions import few_texts, model_cautions, unfolded_parts, zeros_warning
 from frostline.auditing.clouds import measure
 from frostline.auditing.controls import Measured, Measuring, Report, controls_of, measured_on
 from frostline.auditing.findings import Finding
-from frostline.auditing.frost_line import FEWEST, FrostLine
+from frostline.auditing.frost_line import FrostLine
 from frostline.auditing.headline import sentence_of
 from frostline.auditing.plateau import Plateau
 from frostline.auditing.scenes import Scene, scenes
@@ -26,7 +26,7 @@ from frostline.auditing.shared_layers import once
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
 from frostline.auditing.weights import Range, Weights, read
 from frostline.encoders.corpus import checked, sample, unread
-from frostline.encoders.fold import FoldedLayer, folded
+from frostline.encoders.fold import folded
 from frostline.encoders.forward import Batch, batches, noise
 from frostline.encoders.live_model import Model, open_model, plain_copy
 from frostline.encoders.load import Encoder, load
@@ -35,22 +35,60 @@ from frostline.encoders.verify import Proof, prove
 from frostline.errors import BadModel, BadText
 from frostline.extras import need
 from frostline.files.plain_json import plain
-from frostline.printable import one_line
+from frostline.results import Result, ability
 
-PROOF_TEXTS, PROOF_TOKENS, PROOF_IMAGES = 6, 64, 2
+PROOF_TEXTS = 6
+"""Texts that an extraction is proved on."""
+PROOF_TOKENS = 64
+"""Tokens of each of them, at most, beyond the width of local attention."""
+PROOF_IMAGES = 2
+"""Images of noise that the extraction of a vision model is proved on."""
+RANDOM_TEXT_TOKENS = 16
+"""Tokens of a text of random ids, where a model has no tokenizer."""
 
 
-@dataclass(frozen=True, eq=False)
-class Audit:
-    """What was found. Tables are pyarrow: ``.to_pandas()``, ``.to_pylist()``.
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit(Result):
+    """The result of ``frostline.audit``. Tables are pyarrow: ``.to_pandas()``, ``.to_pylist()``.
 
-    heads        one row per head: beta, gap, kind, ranks, rate, …; with text also kappa, attended, perplexity, fidelity
-    layers       one row per layer
-    clouds       one row per token cloud (before, between and after the layers); empty without text
-    findings     what stands out, the largest effect first
-    assumptions  what the theory needs, and whether this model has it
-    skipped      what was not looked at, and why
-    frost        the depth from which the cloud no longer changes; plateau: layers that hardly move it (with text)
+    Attributes
+    ----------
+    provenance
+        The model, its digest, the text, the seed, and versions.
+    proof
+        Errors of logits and outputs rebuilt from the extracted matrices.
+    heads
+        One row per head: beta, gap, kind, ranks, rate, …; with text also kappa, attended, perplexity, fidelity.
+    layers
+        One row per layer.
+    clouds
+        One row per token cloud (before, between and after the layers); empty without text.
+    findings
+        What stands out, the largest effect first.
+    assumptions
+        Each assumption of the theory, and whether this model meets it.
+    skipped
+        Everything that was not looked at, with the reason.
+    frost
+        The depth from which the cloud no longer changes; None without text.
+    plateau
+        Layers that hardly move the cloud; None without text, or with too few texts.
+    references
+        The range of each scale-free number for random weights of the same shape.
+    metrics
+        Single numbers, which ``--thresholds`` reads.
+    sentence
+        The headline.
+    weights
+        Spectra of all heads, and of random ones.
+    scenes
+        Token clouds of the texts that were to be kept, with their words.
+
+    Examples
+    --------
+    >>> audit = fl.audit("path/to/model", texts=["ice melts", "water freezes"])  # doctest: +SKIP
+    >>> audit.heads.to_pandas().sort_values("beta")  # doctest: +SKIP
+    >>> audit.save("audit")  # doctest: +SKIP
     """
 
     provenance: Mapping[str, Any]
@@ -68,43 +106,43 @@ class Audit:
     sentence: str
     weights: Weights
     scenes: tuple[Scene, ...] = ()
-    """Token clouds of the texts that were to be kept, with their words."""
 
-    def __repr__(self) -> str:
-        return one_line(self, self.sentence)
+    def headline(self) -> str:
+        """The sentence."""
+        return self.sentence
+
+    def describe(self) -> str:
+        """The sentence, the plateau, the proof of extraction, and every finding, a line each."""
+        plateau = [] if self.plateau is None else [self.plateau.describe()]
+        findings = [f"{finding.describe()}." for finding in self.findings]
+        return "\n".join([self.sentence, *plateau, f"Extraction: {self.proof.describe()}.", *findings])
 
     def to_html(self, path: str | Path) -> Path:
-        """Write the page."""
-        from frostline.auditing.page import write_audit
-
-        return write_audit(Path(path), self)
+        """Write the page; its path."""
+        return ability("Audit.to_html")(Path(path), self)
 
     def to_markdown(self) -> str:
         """A summary for a model card."""
-        from frostline.auditing.page import model_card
-
-        return model_card(self)
+        return ability("Audit.to_markdown")(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write the page, the JSON, tables and figures into a folder; the page's path."""
-        from frostline.auditing.save import save_audit
-
-        return save_audit(self, Path(folder))
+        return ability("Audit.save")(self, Path(folder))
 
     def facts(self) -> dict[str, Any]:
-        """The same as plain data, for JSON; NaN becomes null."""
+        """Tables and numbers as plain values for JSON, without weights and scenes; NaN becomes null."""
         return plain(
             {
                 "sentence": self.sentence,
                 "provenance": dict(self.provenance),
-                "proof": dataclasses.asdict(self.proof),
+                "proof": self.proof.facts(),
                 "metrics": dict(self.metrics),
-                "frost_line": None if self.frost is None else dataclasses.asdict(self.frost),
-                "plateau": None if self.plateau is None else dataclasses.asdict(self.plateau),
-                "findings": [dataclasses.asdict(one) for one in self.findings],
-                "assumptions": [dataclasses.asdict(one) for one in self.assumptions],
+                "frost_line": None if self.frost is None else self.frost.facts(),
+                "plateau": None if self.plateau is None else self.plateau.facts(),
+                "findings": [finding.facts() for finding in self.findings],
+                "assumptions": [assumption.facts() for assumption in self.assumptions],
                 "skipped": list(self.skipped),
-                "references": {name: dataclasses.asdict(one) for name, one in self.references.items()},
+                "references": {name: reference.facts() for name, reference in self.references.items()},
                 "heads": self.heads.to_pylist(),
                 "layers": self.layers.to_pylist(),
                 "clouds": self.clouds.to_pylist(),
@@ -124,14 +162,50 @@ def audit(
     report: Report | None = None,
     measuring: Measuring = measure,
 ) -> Audit:
-    """Audit an encoder: a folder, a hub id or a live transformers model; with ``texts`` also at work.
+    """Audit an encoder: its weights, and with ``texts`` also its token clouds at work.
 
-    ``tokenizer``: needed with texts when the model is a live one. ``source``: what the texts are called in the report.
-    ``keep_texts``: of so many texts the token clouds are kept, with their words, for ``frostline explore``.
-    ``measuring``: how clouds are measured; ``frostline.sweeping.splitting`` has one that uses many processes.
+    Parameters
+    ----------
+    model
+        A folder, a hub id or a live transformers model.
+    texts
+        Texts to measure on; None audits the weights alone.
+    tokenizer
+        Needed with texts when the model is a live one.
+    perturbations
+        Whether small changes of the input are followed through the layers.
+    seed
+        Seed of the controls (random weights, shuffled tokens) and of resampling.
+    source
+        The name of the texts in the report.
+    keep_texts
+        The number of texts whose token clouds are kept, with their words, for ``frostline explore``.
+    report
+        Called with the part of the work, what it does, work done and work in all.
+    measuring
+        Measures the clouds; ``frostline.sweeping.splitting`` has a function that uses many processes.
+
+    Returns
+    -------
+    Audit
+        Tables of heads, layers and clouds, findings, and the proof of extraction.
+
+    Raises
+    ------
+    BadModel
+        The model cannot be read, is not covered by the theory, or is not reproduced by the extracted matrices.
+    BadText
+        The texts, or the tokens made of them, cannot be used.
+
+    Examples
+    --------
+    >>> audit = fl.audit("path/to/model", texts=["ice melts", "water freezes"])  # doctest: +SKIP
+    >>> audit.findings[0].evidence  # doctest: +SKIP
     """
     if isinstance(texts, str):
         raise BadText("texts is one string; give a list of texts: [text].")
+    if keep_texts and texts is None:
+        raise BadText(f"{keep_texts} texts are to be kept, and none is given.")
     tell = report or (lambda part, what, done, total: None)
     need("transformers")
     encoder = load(model)
@@ -142,54 +216,58 @@ def audit(
     words = _tokenizer(encoder, tokenizer, texts, skipped)
     tokenized = None if texts is None else tokenize(encoder, words, checked(texts))
     # Texts that the model cannot read are refused before any work is done.
-    unreadable = "" if tokenized is None else unread(tokenized, words.num_special_tokens_to_add(), longest(encoder))
+    warning = "" if tokenized is None else unread(tokenized, words.num_special_tokens_to_add(), longest(encoder))
     proof = prove(encoder, layers, live, _proof_batches(encoder, words, texts, seed))
-    spectra = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
+    weights = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
     measured: Measured | None = None
     controls: dict[str, Measured] = {}
     kept: tuple[Scene, ...] = ()
-    if keep_texts and texts is None:
-        raise BadText(f"{keep_texts} texts are to be kept, and none is given.")
-    found: list[Finding] = []
     if tokenized is not None:
         options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell, "measuring": measuring}
         measured = measured_on(encoder, layers, live, tokenized, **options)
         controls = controls_of(encoder, layers, live, tokenized, **options)
         if keep_texts:
             kept = scenes(encoder, layers, live, words, tokenized, keep_texts)
-        skipped += _cautions(tokenized)
-        random = controls["random weights"]
-        found = finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
-        if measured.perturbations is not None and random.perturbations is not None:
-            found += finding_rules.from_perturbations(measured.perturbations, random.perturbations)
+        skipped += few_texts(tokenized)
     elif encoder.family.reads == "text":
         skipped.append("everything that needs text (clouds, frost line, fidelity, perturbations): give --text")
-    found += finding_rules.from_weights(spectra, None if measured is None else measured.clouds)
-    found.sort(key=lambda one: -one.effect)
-    if encoder.family.shared:
-        found = once(found, encoder.layers)
-    assumptions = assumptions_of(encoder, layers, spectra, measured)
-    metrics = metrics_of(encoder, spectra, measured, controls, found)
+    findings = _findings(encoder, weights, measured, controls)
     return Audit(
         provenance=_provenance(encoder, tokenized, source if texts is not None else None, seed),
         proof=proof,
-        heads=heads_table(layers, spectra, measured, controls),
-        layers=layers_table(spectra, measured, controls),
+        heads=heads_table(layers, weights, measured, controls),
+        layers=layers_table(weights, measured, controls),
         clouds=clouds_table(measured, controls),
-        findings=tuple(found),
-        assumptions=assumptions,
-        skipped=(*skipped, *cautions_of(encoder, layers, proof), *_unfolded(layers)),
+        findings=tuple(findings),
+        assumptions=assumptions_of(encoder, layers, weights, measured),
+        skipped=(*skipped, *model_cautions(encoder, layers, proof), *unfolded_parts(layers)),
         frost=None if measured is None else measured.line,
         plateau=None if measured is None else measured.plateau,
-        references={name: spectra.reference(name) for name in SCALE_FREE},
-        metrics=metrics,
-        sentence=_zeros_first(layers) + sentence_of(encoder, spectra, measured, controls, unreadable),
-        weights=spectra,
+        references={name: weights.reference(name) for name in SCALE_FREE},
+        metrics=metrics_of(encoder, weights, measured, controls, findings),
+        sentence=zeros_warning(layers) + sentence_of(encoder, weights, measured, controls, warning),
+        weights=weights,
         scenes=kept,
     )
 
 
-def _tokenizer(encoder: Encoder, given: Any, texts: Sequence[str] | None, skipped: list[str]) -> Any:
+def _findings(
+    encoder: Encoder, weights: Weights, measured: Measured | None, controls: Mapping[str, Measured]
+) -> list[Finding]:
+    """Everything that stands out, the largest effect first."""
+    findings: list[Finding] = []
+    if measured is not None:
+        random = controls["random weights"]
+        findings += finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
+        if measured.perturbations is not None and random.perturbations is not None:
+            findings += finding_rules.from_perturbations(measured.perturbations, random.perturbations)
+    findings += finding_rules.from_weights(weights, None if measured is None else measured.clouds)
+    findings.sort(key=lambda finding: -finding.effect)
+    return once(findings, encoder.layers) if encoder.family.shared else findings
+
+
+def _tokenizer(encoder: Encoder, tokenizer: Any, texts: Sequence[str] | None, skipped: list[str]) -> Any:
+    """The tokenizer that was passed, or the one beside the model; None where weights are audited without one."""
     if encoder.family.reads == "images":
         if texts is not None:
             raise BadText(f"{encoder.name} reads images ({encoder.family.name}); audit its weights, without text.")
@@ -198,8 +276,8 @@ def _tokenizer(encoder: Encoder, given: Any, texts: Sequence[str] | None, skippe
             "frostline measures on text; extraction was proved on images of noise"
         )
         return None
-    if given is not None:
-        return given
+    if tokenizer is not None:
+        return tokenizer
     if encoder.folder is None:
         if texts is not None:
             raise BadText("a live model needs its tokenizer too: audit(model, texts, tokenizer=tokenizer).")
@@ -214,6 +292,7 @@ def _tokenizer(encoder: Encoder, given: Any, texts: Sequence[str] | None, skippe
 
 
 def _proof_batches(encoder: Encoder, tokenizer: Any, texts: Sequence[str] | None, seed: int) -> Iterator[Batch]:
+    """A few texts to prove the extraction on: of the user, of the sample, of random token ids, or images of noise."""
     if encoder.family.reads == "images":
         return noise(encoder, images=PROOF_IMAGES, seed=seed)
     # Where tokens see no further than a window, one text must be longer than it.
@@ -224,8 +303,8 @@ def _proof_batches(encoder: Encoder, tokenizer: Any, texts: Sequence[str] | None
         if not isinstance(vocabulary, int) or vocabulary < 1:
             raise BadModel(f"{encoder.name}: config.json says vocab_size {vocabulary!r}.")
         rng = np.random.default_rng(seed)
-        ids = [rng.integers(min(5, vocabulary - 1), vocabulary, size=min(16, length)) for _ in range(PROOF_TEXTS - 1)]
-        ids.append(rng.integers(min(5, vocabulary - 1), vocabulary, size=length))
+        lengths = [min(RANDOM_TEXT_TOKENS, length)] * (PROOF_TEXTS - 1) + [length]
+        ids = [rng.integers(min(5, vocabulary - 1), vocabulary, size=size) for size in lengths]
         return batches(Tokenized(tuple(tuple(row.tolist()) for row in ids), 0, 0, 0), tokens=1)
     chosen = list(texts or sample())
     few = chosen[:: max(1, len(chosen) // PROOF_TEXTS)][:PROOF_TEXTS]
@@ -235,12 +314,9 @@ def _proof_batches(encoder: Encoder, tokenizer: Any, texts: Sequence[str] | None
 
 
 def _provenance(encoder: Encoder, tokenized: Tokenized | None, source: str | None, seed: int) -> dict[str, Any]:
-    import torch
-    import transformers
-
     from frostline import __version__
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "model": encoder.name,
         "family": encoder.family.name,
         "layers": encoder.layers,
@@ -251,12 +327,12 @@ def _provenance(encoder: Encoder, tokenized: Tokenized | None, source: str | Non
         "computed_in": "float64 (weights), float32 (the model's own passes)",
         "frostline": __version__,
         "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        "transformers": need("transformers").__version__,
         "python": platform.python_version(),
         "seed": seed,
     }
     if tokenized is not None:
-        found |= {
+        facts |= {
             "text": source,
             "texts": len(tokenized.ids),
             "tokens": tokenized.tokens,
@@ -264,29 +340,4 @@ def _provenance(encoder: Encoder, tokenized: Tokenized | None, source: str | Non
             "texts_empty": tokenized.empty,
             "tokens_unknown": tokenized.unknown,
         }
-    return found
-
-
-def _cautions(tokenized: Tokenized) -> list[str]:
-    """What a reader must know about the text before believing anything measured on it."""
-    if len(set(tokenized.ids)) >= FEWEST:
-        return []
-    return [f"fewer than {FEWEST} different texts: intervals mean nothing, and no finding is drawn from text"]
-
-
-def _zeros_first(layers: Sequence[FoldedLayer]) -> str:
-    """Before any number: that there is nothing to measure."""
-    zero = len(zero_layers(layers)) == len(layers)
-    return "All attention weights of this model are zero: nothing below says anything about its heads. " if zero else ""
-
-
-def _unfolded(layers: Sequence[FoldedLayer]) -> list[str]:
-    """Each reason once, with the layers it is about."""
-    reasons: dict[str, list[int]] = {}
-    for layer in layers:
-        for reason in layer.unfolded:
-            reasons.setdefault(reason, []).append(layer.number)
-    return [
-        f"{'all layers' if len(numbers) == len(layers) else 'layer ' + ', '.join(map(str, numbers))}: {reason}"
-        for reason, numbers in reasons.items()
-    ]
+    return facts

@@ -20,8 +20,7 @@ WEIGHT_METRICS = (
     "findings",
     "bottlenecks",
 )
-
-
+"""Names of the numbers that every audit has."""
 TEXT_METRICS = (
     "kappa_median",
     "perplexity_median",
@@ -33,10 +32,9 @@ TEXT_METRICS = (
     "cosine_last",
     "frost_line",
 )
-
-
+"""Names of those that need text."""
 CHANGE_METRICS = ("random_growth", "worst_growth")
-"""Names of the single numbers: from weights, with text, and with perturbations."""
+"""Names of those that need text and perturbations."""
 
 
 def metrics_of(
@@ -44,8 +42,9 @@ def metrics_of(
     spectra: Weights,
     measured: Measured | None,
     controls: Mapping[str, Measured],
-    found: Sequence[Finding],
+    findings: Sequence[Finding],
 ) -> dict[str, float]:
+    """The numbers by name, in the order of the three lists."""
     beta = spectra.each("beta")
     kinds = spectra.kinds
     metrics = {
@@ -56,8 +55,8 @@ def metrics_of(
         "asymmetry_median": float(np.median(spectra.each("asymmetry"))),
         "symmetry_score_median": float(np.median(spectra.score)),
         "value_rank_smallest_share": float(spectra.each("value_rank").min() / np.median(spectra.control.value_rank)),
-        "findings": float(len(found)),
-        "bottlenecks": float(sum(one.kind == "value bottleneck" for one in found)),
+        "findings": float(len(findings)),
+        "bottlenecks": float(sum(finding.kind == "value bottleneck" for finding in findings)),
     }
     if measured is not None:
         clouds = measured.clouds

@@ -19,13 +19,18 @@ from frostline.encoders.positions import UNSEEN, Positions, positions
 from frostline.encoders.tokenization import Tokenized
 from frostline.sphere import geodesic
 
-CLOSE_TEXTS, CLOSE_TOKENS = 64, 128
-"""How many texts are looked at closely, and how many of their tokens: what needs pairs of tokens is done for these."""
+CLOSE_TEXTS = 64
+"""Texts that are measured closely: by the heads, and by pairs of tokens."""
+CLOSE_TOKENS = 128
+"""Tokens of each of them whose pairs are measured."""
 SAME = 0.3
-"""Tokens within this angle belong together."""
-COLD_TEXTS, COLD_TOKENS = 8, 32
-"""How many texts, and how many of their tokens, are followed to each layer's own limit."""
+"""Radians within which tokens belong together."""
+COLD_TEXTS = 8
+"""Texts that are followed to each layer's own limit."""
+COLD_TOKENS = 32
+"""Tokens of each of them that are followed."""
 SETTLED = 1e-3
+"""Length of the last step below which a token has reached its limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +46,7 @@ class Clouds:
     radius: Float[np.ndarray, "t clouds"]
     """Largest distance of a token from the sphere, as heads see it."""
     size: Float[np.ndarray, "c layers"]
-    """Median size of what goes past attention, in units of √d."""
+    """Median size of the tokens that go past attention, in units of √d."""
     clusters: Float[np.ndarray, "c clouds"]
     to_previous: Float[np.ndarray, "c layers"]
     to_last: Float[np.ndarray, "c clouds"]
@@ -56,7 +61,7 @@ class Clouds:
     layer_fidelity_full: Float[np.ndarray, "c layers"]
     layer_fidelity_argmax: Float[np.ndarray, "c layers"]
     step: Float[np.ndarray, "c layers"]
-    """Size of the attention update over that of what goes past it."""
+    """Size of the attention update over that of the tokens that go past it."""
     kappa: Float[np.ndarray, "c layers heads"]
     perplexity: Float[np.ndarray, "c layers heads"]
     """exp of the entropy of the attention weights, over the number of tokens that can be seen."""
@@ -66,6 +71,10 @@ class Clouds:
     fidelity_argmax: Float[np.ndarray, "c layers heads"]
 
 
+PER_HEAD = ("kappa", "perplexity", "attended", "fidelity_full", "fidelity_argmax")
+"""Measurements that have a number for each head of a layer."""
+
+
 @dataclass
 class _Growing:
     """Rows of the measurements, by text number, so that batches may come in any order."""
@@ -73,17 +82,18 @@ class _Growing:
     rows: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
 
     def add(self, number: int, **values: object) -> None:
+        """Measurements of the text of this number."""
         for name, value in values.items():
             self.rows.setdefault(name, {})[number] = np.asarray(value, dtype=np.float64)
 
     def clouds(self, *, layers: int, heads: int) -> Clouds:
-        empty = {"c": (0, layers), "heads": (0, layers, heads)}
-        found = {}
-        for one in fields(Clouds):
-            kept = self.rows.get(one.name, {})
-            shape = empty["heads" if "heads" in str(one.type) else "c"]
-            found[one.name] = np.stack([kept[number] for number in sorted(kept)]) if kept else np.zeros(shape)
-        return Clouds(**found)
+        """The rows of each measurement, stacked in the order of the texts."""
+        arrays = {}
+        for name in (measurement.name for measurement in fields(Clouds)):
+            kept = self.rows.get(name, {})
+            empty = np.zeros((0, layers, heads) if name in PER_HEAD else (0, layers))
+            arrays[name] = np.stack([kept[number] for number in sorted(kept)]) if kept else empty
+        return Clouds(**arrays)
 
 
 def measure(
@@ -103,7 +113,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which of so many texts are looked at closely, and which of these are followed to their limits."""
+    """Numbers of the texts that are measured closely, and of those that are followed to their limits."""
 
     texts: int
     closely: frozenset[int]
@@ -111,14 +121,15 @@ class Chosen:
 
 
 def chosen_of(tokenized: Tokenized, close: int = CLOSE_TEXTS) -> Chosen:
-    closely = _spread(len(tokenized.ids), close)
-    few = sorted(closely)[:: max(1, len(closely) // COLD_TEXTS)]
+    """Evenly spread texts."""
+    closely = evenly_spread(len(tokenized.ids), close)
+    few = closely[:: max(1, len(closely) // COLD_TEXTS)]
     return Chosen(len(tokenized.ids), frozenset(closely), frozenset(few))
 
 
 @dataclass(frozen=True)
 class Part:
-    """What some batches gave; parts may come from anywhere, and in any order."""
+    """Measurements of some batches; parts may come from any process, and in any order."""
 
     rows: dict[str, dict[int, np.ndarray]]
     kept: dict[int, list[tuple[np.ndarray, np.ndarray]]]
@@ -126,13 +137,13 @@ class Part:
 
 def joined(parts: Iterable[Part], encoder: Encoder, layers: Sequence[FoldedLayer]) -> Clouds:
     """The measurements of all parts together."""
-    found, kept = _Growing(), {}
+    measured, kept = _Growing(), {}
     for part in parts:
         for name, rows_of in part.rows.items():
-            found.rows.setdefault(name, {}).update(rows_of)
+            measured.rows.setdefault(name, {}).update(rows_of)
         kept.update(part.kept)
-    _limits(found, [Glass(layer) for layer in layers], kept)
-    return found.clouds(layers=len(layers), heads=encoder.heads)
+    _limits(measured, [Glass(layer) for layer in layers], kept)
+    return measured.clouds(layers=len(layers), heads=encoder.heads)
 
 
 def measure_part(
@@ -145,11 +156,11 @@ def measure_part(
     *,
     tick: Callable[[int, int], None] = lambda done, of: None,
 ) -> Part:
-    """Some batches of the texts."""
+    """Run some batches of the texts through the model, and measure them."""
     norms = [layer.norm for layer in layers] + [last]
     glasses = [Glass(layer) for layer in layers]
     kept: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-    found = _Growing()
+    measured = _Growing()
     done = 0
     for batch in some:
         seen = see(encoder, model, batch)
@@ -157,27 +168,23 @@ def measure_part(
         for place, number in enumerate(batch.numbers):
             pairs = [norm.on_sphere(state[place]) for norm, state in zip(norms, states, strict=True)]
             u = [pair[0] for pair in pairs]
-            radii = [norm.seen(size) for norm, (_, size) in zip(norms, pairs, strict=True)]
-            found.add(number, **_whole(u), radius=[np.abs(r - 1).max() for r in radii])
+            radii = [norm.radius(size) for norm, (_, size) in zip(norms, pairs, strict=True)]
+            measured.add(number, **_whole(u), radius=[np.abs(r - 1).max() for r in radii])
             if number in chosen.closely:
-                # Heads see tokens as they are: with the radius that matters where they enter without a norm.
+                # Where tokens enter without a norm, heads see their radius too.
                 entering = [norm.entering(*pair) for norm, pair in zip(norms, pairs, strict=True)]
                 pasts = [x[place] - x[place].mean(-1, keepdims=True) for x in states[:-1]]
                 places = [positions(encoder, model, layer, len(u[0])) for layer in range(len(layers))]
-                _closely(found, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, pasts, places)
+                _closely(measured, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, pasts, places)
                 if number in chosen.to_limits:
                     kept[number] = [(x[:COLD_TOKENS], size[:COLD_TOKENS]) for x, size in pairs]
         done += len(batch.numbers)
         tick(done, chosen.texts)
-    return Part(found.rows, kept)
-
-
-def _spread(count: int, wanted: int) -> set[int]:
-    return set(evenly_spread(count, wanted))
+    return Part(measured.rows, kept)
 
 
 def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:
-    """What every text is measured by: no more than one Gram matrix per cloud."""
+    """Measurements of every text, which take one Gram matrix per cloud at most."""
     n = len(u[0])
     resultant = np.array([np.linalg.norm(x.mean(0)) for x in u])
     return {
@@ -190,7 +197,7 @@ def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:
 
 
 def _closely(
-    found: _Growing,
+    measured: _Growing,
     number: int,
     glasses: Sequence[Glass],
     u: Sequence[np.ndarray],
@@ -198,8 +205,8 @@ def _closely(
     pasts: Sequence[np.ndarray],
     places: Sequence[Positions],
 ) -> None:
-    """What needs pairs of tokens, or the heads."""
-    found.add(
+    """Measurements that take pairs of tokens, or the heads."""
+    measured.add(
         number,
         clusters=[linked(x).max() + 1 for x in u],
         to_previous=[between(x, y) for x, y in itertools.pairwise(u)],
@@ -230,10 +237,10 @@ def _closely(
         }
         for name, value in values.items():
             table.setdefault(name, []).append(value)
-    found.add(number, **table)
+    measured.add(number, **table)
 
 
-def _limits(found: _Growing, glasses: Sequence[Glass], kept: dict[int, list[tuple[np.ndarray, np.ndarray]]]) -> None:
+def _limits(measured: _Growing, glasses: Sequence[Glass], kept: dict[int, list[tuple[np.ndarray, np.ndarray]]]) -> None:
     """Each layer's own limit of some texts; every token goes there by itself, so all texts go together."""
     numbers = sorted(kept)
     cuts = np.cumsum([len(kept[number][0][0]) for number in numbers])[:-1]
@@ -245,7 +252,7 @@ def _limits(found: _Growing, glasses: Sequence[Glass], kept: dict[int, list[tupl
             distance[row, layer] = between(kept[numbers[row]][layer + 1][0], end)
             settled[row, layer] = (step <= SETTLED).mean()
     for row, number in enumerate(numbers):
-        found.add(number, to_limit=distance[row], settled=settled[row])
+        measured.add(number, to_limit=distance[row], settled=settled[row])
 
 
 def between(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"]) -> float:
@@ -260,4 +267,4 @@ def linked(x: Float[np.ndarray, "n d"]) -> np.ndarray:
 
 
 def _cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.asarray((x * y).sum(-1) / np.maximum(np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1), 1e-300))
+    return np.asarray((x * y).sum(-1) / np.maximum(np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1), TINY))

@@ -20,8 +20,9 @@ from frostline.encoders.tokenization import Tokenized
 Report = Callable[[str, str, float, float], None]
 """Called with the part of the work, what it does, work done and work in all."""
 Measuring = Callable[..., Clouds]
-"""As ``clouds.measure``, which it is unless the work is split over processes."""
+"""``clouds.measure``, or a function like it that splits the work over processes."""
 CONTROL_TEXTS = 64
+"""Texts that controls are measured on, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +78,18 @@ def controls_of(
     fresh = open_model(encoder, random=seed)
     other = load(fresh)
     folds = [folded(other, number) for number in range(encoder.layers)]
-    one, two = "random weights", "shuffled tokens"
     options: dict[str, Any] = {"seed": seed, "tell": tell, "measuring": measuring}
+    random = measured_on(other, folds, fresh, few, perturbations=perturbations, name="random weights", **options)
+    shuffled = _shuffled(few, seed)
+    options |= {"perturbations": False, "name": "shuffled tokens"}
     return {
-        one: measured_on(other, folds, fresh, few, perturbations=perturbations, name=one, **options),
-        two: measured_on(encoder, layers, model, _shuffled(few, seed), perturbations=False, name=two, **options),
+        "random weights": random,
+        "shuffled tokens": measured_on(encoder, layers, model, shuffled, **options),
     }
 
 
 def some_of(tokenized: Tokenized, count: int) -> Tokenized:
+    """Up to so many of the texts, evenly spread."""
     chosen = evenly_spread(len(tokenized.ids), count)
     return dataclasses.replace(tokenized, ids=tuple(tokenized.ids[number] for number in chosen))
 
@@ -93,5 +97,8 @@ def some_of(tokenized: Tokenized, count: int) -> Tokenized:
 def _shuffled(tokenized: Tokenized, seed: int) -> Tokenized:
     """The same tokens in another order, first and last (the special ones) in place."""
     rng = np.random.default_rng([9, seed])
-    ids = [(own[0], *rng.permutation(own[1:-1]).tolist(), own[-1]) if len(own) > 3 else own for own in tokenized.ids]
-    return dataclasses.replace(tokenized, ids=tuple(ids))
+
+    def shuffled(ids: tuple[int, ...]) -> tuple[int, ...]:
+        return (ids[0], *rng.permutation(ids[1:-1]).tolist(), ids[-1]) if len(ids) > 3 else ids
+
+    return dataclasses.replace(tokenized, ids=tuple(map(shuffled, tokenized.ids)))

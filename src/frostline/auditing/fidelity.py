@@ -16,10 +16,9 @@ from frostline.encoders.positions import NOWHERE, Positions
 from frostline.encoders.spectra import triangle
 
 Map: TypeAlias = Literal["real", "full support", "arg-max"]
-"""What a token sees: the softmax mean, y* anywhere on the sphere, or the token present that fits best."""
-
-
+"""The mean that a token sees: the softmax mean, y* anywhere on the sphere, or the token present that fits best."""
 TINY = 1e-300
+"""A divisor in place of a length of zero."""
 
 
 def on_unit_sphere(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
@@ -29,7 +28,7 @@ def on_unit_sphere(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What every head gives every token, in value coordinates, and how sharply it looks."""
+    """The mean that every head gives every token by each map, in value coordinates, and how sharply the head looks."""
 
     kappa: Float[np.ndarray, "h n"]
     perplexity: Float[np.ndarray, "h n"]
@@ -38,7 +37,7 @@ class Look:
 
 @dataclass(frozen=True, eq=False)
 class Glass:
-    """A folded layer, made ready to look through."""
+    """A folded layer, with the products of its factors that maps at zero temperature need."""
 
     layer: FoldedLayer
 
@@ -55,30 +54,30 @@ class Glass:
     @cached_property
     def gram(self) -> Float[np.ndarray, "h k k"]:
         """outputᵀP₁output: inner products of updates in value coordinates."""
-        output = self.layer.output - self.layer.output.mean(1, keepdims=True)
+        output = self.layer.centred_output
         return output.transpose(0, 2, 1) @ output
 
     def look(self, u: Float[np.ndarray, "n d"], *, sources: bool = True, at: Positions = NOWHERE) -> Look:
-        """What tokens u see; ``sources``: also the maps that need the other tokens, and the places they are at."""
+        """The means that tokens u see at these places; ``sources``: also by the maps that need the other tokens."""
         attended = heads.attend(self.layer, u, at) if sources else None
-        asking = heads.asking(self.layer, u) if attended is None else attended.asking
-        kappa = np.linalg.norm(asking @ self.key_core.transpose(0, 2, 1), axis=-1)
-        full = asking @ self.through.transpose(0, 2, 1) / np.maximum(kappa, 1e-300)[..., None]
+        queries = heads.queries(self.layer, u) if attended is None else attended.queries
+        kappa = np.linalg.norm(queries @ self.key_core.transpose(0, 2, 1), axis=-1)
+        full = queries @ self.through.transpose(0, 2, 1) / np.maximum(kappa, TINY)[..., None]
         if attended is None:
             return Look(kappa, np.full(kappa.shape, np.nan), {"full support": full})
-        seen: dict[Map, np.ndarray] = {"full support": full, "real": attended.seen, "arg-max": attended.best}
+        seen: dict[Map, np.ndarray] = {"full support": full, "real": attended.mean, "arg-max": attended.best}
         return Look(kappa, attended.perplexity, seen)
 
     def fidelity(self, one: Float[np.ndarray, "h n k"], other: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n"]:
         """Cosine between two updates of every head, per token."""
-        weighed, others = one @ self.gram, other @ self.gram
-        sizes = (weighed * one).sum(-1) * (others * other).sum(-1)
-        return np.asarray((weighed * other).sum(-1) / np.sqrt(np.maximum(sizes, 1e-300)))
+        weighed, other_weighed = one @ self.gram, other @ self.gram
+        sizes = (weighed * one).sum(-1) * (other_weighed * other).sum(-1)
+        return np.asarray((weighed * other).sum(-1) / np.sqrt(np.maximum(sizes, TINY)))
 
     def update(self, coordinates: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
-        """Σ_h V_h m_h + c_h, and the output bias, without its mean: what attention adds, in residual units."""
-        found = heads.update(self.layer, coordinates)
-        return np.asarray(found - found.mean(-1, keepdims=True))
+        """Σ_h V_h m_h + c_h and the output bias, without their mean: what attention adds, in residual units."""
+        added = heads.update(self.layer, coordinates)
+        return np.asarray(added - added.mean(-1, keepdims=True))
 
     def cold(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
         """Tokens of this size after the attention half at zero temperature, on the sphere (eq. 15)."""

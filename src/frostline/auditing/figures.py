@@ -1,4 +1,4 @@
-"""The pictures of an audit: curves through the layers with their controls, heat maps of heads, spectra."""
+"""Figures of an audit: curves through the layers with their controls, heat maps of heads, spectra."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,9 +8,14 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.auditing.audit import Audit
 
-RANDOM, SHUFFLED = ", random weights", ", shuffled tokens"
+RANDOM = ", random weights"
+"""Ending of the names of columns of this control."""
+SHUFFLED = ", shuffled tokens"
+"""Ending of the names of columns of this control."""
 KINDS = ("points", "subspace", "rotation", "mixed", "defective", "kernel")
+"""Kinds of what leads in VBᵀ, in the order of the legend."""
 KIND_COLOURS = ("#1f6fb2", "#6fb2e0", "#d1661d", "#e8b07a", "#8a4fa3", "#b9c2ca")
+"""The colour of each kind."""
 
 
 def concentration(audit: Audit) -> Figure:
@@ -57,7 +62,7 @@ def fidelity(audit: Audit) -> Figure:
 
 
 def changes(audit: Audit) -> Figure:
-    """How perturbations of the input grow or shrink."""
+    """Growth of small changes of the input."""
     table, x = _columns(audit.clouds), audit.clouds["cloud"].to_numpy()
     (left, right), figure = plot.panels(2)
     for name, colour, label in (("worst_change", plot.ORANGE, "worst"), ("random_change", plot.BLUE, "random")):

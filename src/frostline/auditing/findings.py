@@ -1,7 +1,7 @@
-"""What stands out, each with its effect, its evidence, its control and what one may do about it.
+"""Findings: what stands out in an audit, with its effect, its evidence, its control and advice.
 
-The rules look at what random weights of the same shape hardly ever show: on such models fewer than one audit in twenty
-has a finding (tested).
+The rules ask for effects that random weights of the same shape hardly ever show: fewer than one audit in twenty of such
+models has a finding (tested).
 """
 
 from dataclasses import dataclass
@@ -12,25 +12,51 @@ from frostline.auditing.clouds import Clouds
 from frostline.auditing.frost_line import FEWEST, FrostLine
 from frostline.auditing.perturbations import Perturbations
 from frostline.auditing.weights import Weights
-from frostline.printable import one_line
+from frostline.results import Result
 
 LOST_RANK = 0.6
 """A value path with less than this share of the effective rank of random weights is a bottleneck."""
 DEVIATIONS = 6.0
-"""And it must be this many standard deviations of the control below it."""
+"""A bottleneck is this many standard deviations of the control below it."""
 COLDER = 4.0
 """A head this many times colder than the median head stands out."""
 SYMMETRIC = 0.75
+"""A head with more than this share of ‖VBᵀ‖² in its symmetric part is a symmetric head."""
 RESOLVED = 10.0
-"""A gap this many times larger than what rounding of the weights could make is one."""
-FAITHFUL, FEW = 0.9, 2.0
-"""A head whose update has this cosine with that of its best token, and that attends to no more tokens than this."""
+"""A gap is believed when it is this many times larger than rounding of the weights could make."""
+FAITHFUL = 0.9
+"""Cosine with the update of its best token above which a head is at zero temperature."""
+FEW = 2.0
+"""Tokens that a head at zero temperature attends to, at most."""
 GROWTH = 4.0
+"""Growth of a small change of the input from which its direction is a sensitive one."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that stands out. ``effect``: how far from the control, on a scale of its own kind from 0 to 1."""
+@dataclass(frozen=True, repr=False)
+class Finding(Result):
+    """One thing that stands out.
+
+    Attributes
+    ----------
+    kind
+        The rule that it was found by: "value bottleneck", "cold head", "symmetric head", "frost line",
+        "zero-temperature head" or "sensitive direction".
+    where
+        The layer and the head, in words.
+    layer, head
+        Their numbers; ``head`` is None for a whole layer.
+    effect
+        Distance from the control, on a scale of the kind's own from 0 to 1.
+    evidence, control
+        The numbers, and those of random weights.
+    advice
+        What it means in use.
+
+    Examples
+    --------
+    >>> Finding("cold head", "layer 2, head 5", 2, 5, 0.8, "β = 90", "random factors: 20", "It picks single tokens.")
+    Finding(cold head, layer 2, head 5: β = 90 (random factors: 20))
+    """
 
     kind: str
     where: str
@@ -41,12 +67,13 @@ class Finding:
     control: str
     advice: str
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.kind}, {self.where}: {self.evidence} ({self.control})")
+    def describe(self) -> str:
+        """Kind, place, evidence and control."""
+        return f"{self.kind}, {self.where}: {self.evidence} ({self.control})"
 
 
 def from_weights(weights: Weights, clouds: Clouds | None = None) -> list[Finding]:
-    """Rules about weights; ``clouds``: what text says about the limits of heads, where there is text."""
+    """Rules about weights; with ``clouds`` a symmetric head also says whether its updates lead to its limit."""
     return [*_bottlenecks(weights), *_cold_heads(weights), *_symmetric_heads(weights, clouds)]
 
 
@@ -55,9 +82,9 @@ def _symmetric_heads(weights: Weights, clouds: Clouds | None) -> list[Finding]:
     reference = weights.reference("symmetric_share")
     enough = clouds is not None and len(clouds.tokens) >= FEWEST
     fidelity = clouds.fidelity_full.mean(0) if clouds is not None and enough else np.full(share.shape, np.nan)
-    found = []
+    findings = []
     for layer, head in np.argwhere(share > SYMMETRIC).tolist():
-        found.append(
+        findings.append(
             Finding(
                 "symmetric head",
                 _where(layer, head),
@@ -65,17 +92,17 @@ def _symmetric_heads(weights: Weights, clouds: Clouds | None) -> list[Finding]:
                 head,
                 float(2 * share[layer, head] - 1),
                 f"{100 * share[layer, head]:.0f} % of ‖VBᵀ‖² is symmetric; "
-                + _limit(weights.layers[layer].kind[head], resolution[layer, head], fidelity[layer, head]),
+                + limit_in_words(weights.layers[layer].kind[head], resolution[layer, head], fidelity[layer, head]),
                 f"random heads: {100 * reference.low:.1f} to {100 * reference.high:.1f} %",
                 "The theorem's assumption of symmetry nearly holds. Its limit is to be believed only where points lead "
                 "by a gap that rounding cannot make, and where the updates on text are those that lead there.",
             )
         )
-    return found
+    return findings
 
 
-def _limit(kind: str, resolution: float, fidelity: float) -> str:
-    """How far the limit of a symmetric head is to be believed."""
+def limit_in_words(kind: str, resolution: float, fidelity: float) -> str:
+    """The limit of a symmetric head, and whether gap and text support it, in words."""
     if kind != "points":
         return f"its kind is {kind}, not points"
     if not resolution >= RESOLVED:
@@ -88,7 +115,7 @@ def _limit(kind: str, resolution: float, fidelity: float) -> str:
 
 
 def _bottlenecks(weights: Weights) -> list[Finding]:
-    found = []
+    findings = []
     advice = (
         "Here attention carries no more directions than this from token to token. What a token itself holds in the "
         "others stays in its residual stream, and other heads and layers may still carry it on."
@@ -97,7 +124,7 @@ def _bottlenecks(weights: Weights) -> list[Finding]:
     middle, spread = float(np.median(control)), float(control.std())
     for layer, head in np.argwhere(ranks < min(LOST_RANK * middle, middle - DEVIATIONS * spread)).tolist():
         rank = float(ranks[layer, head])
-        found.append(
+        findings.append(
             Finding(
                 "value bottleneck",
                 _where(layer, head),
@@ -112,7 +139,7 @@ def _bottlenecks(weights: Weights) -> list[Finding]:
     middle, spread = float(np.median(weights.path_control)), float(weights.path_control.std())
     for layer in np.flatnonzero(weights.path_rank < min(LOST_RANK * middle, middle - DEVIATIONS * spread)).tolist():
         rank = float(weights.path_rank[layer])
-        found.append(
+        findings.append(
             Finding(
                 "value bottleneck",
                 f"layer {layer}",
@@ -124,16 +151,16 @@ def _bottlenecks(weights: Weights) -> list[Finding]:
                 advice,
             )
         )
-    return found
+    return findings
 
 
 def _cold_heads(weights: Weights) -> list[Finding]:
     beta = weights.each("beta")
     usual = float(np.median(beta))
-    found = []
+    findings = []
     for layer, head in np.argwhere((beta > COLDER * usual) & (beta > 1.5 * weights.beta_control)).tolist():
         value, expected = float(beta[layer, head]), float(weights.beta_control[layer, head])
-        found.append(
+        findings.append(
             Finding(
                 "cold head",
                 _where(layer, head),
@@ -145,18 +172,19 @@ def _cold_heads(weights: Weights) -> list[Finding]:
                 "It looks along few directions; where its κ on text is high too, it picks single tokens.",
             )
         )
-    return found
+    return findings
 
 
 def from_text(clouds: Clouds, control: Clouds, line: FrostLine | None, control_line: FrostLine | None) -> list[Finding]:
-    found: list[Finding] = []
+    """Rules about token clouds; none where the texts are too few to resample."""
+    findings: list[Finding] = []
     if len(clouds.tokens) < FEWEST:
-        return found
+        return findings
     if line is not None and line.frozen:
         other = "nothing froze" if control_line is None or not control_line.frozen else f"layer {control_line.depth}"
         if control_line is None or line.interval[1] < control_line.interval[0]:
             layers = len(line.share) - 1
-            found.append(
+            findings.append(
                 Finding(
                     "frost line",
                     f"layer {line.depth}",
@@ -173,7 +201,7 @@ def from_text(clouds: Clouds, control: Clouds, line: FrostLine | None, control_l
     attended = clouds.attended.mean(0)
     faithful = (fidelity > FAITHFUL) & (fidelity > random.max() + 0.1) & (attended <= FEW)
     for layer, head in np.argwhere(faithful).tolist():
-        found.append(
+        findings.append(
             Finding(
                 "zero-temperature head",
                 _where(layer, head),
@@ -186,10 +214,11 @@ def from_text(clouds: Clouds, control: Clouds, line: FrostLine | None, control_l
                 "Frozen in the theory's sense: one token decides, and small changes of the others do nothing.",
             )
         )
-    return found
+    return findings
 
 
 def from_perturbations(measured: Perturbations, control: Perturbations) -> list[Finding]:
+    """The rule about small changes of the input."""
     growth, usual = float(np.median(measured.worst[:, -1])), float(np.median(control.worst[:, -1]))
     if growth < GROWTH or growth < 2 * usual:
         return []

@@ -3,23 +3,37 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
+
+from frostline.results import Result
 
 FRACTION = 0.1
+"""Share of the whole way below which a cloud counts as frozen."""
 RESAMPLED = 400
+"""Times that the texts are resampled for an interval."""
 FEWEST = 8
 """Texts below which resampling them says nothing."""
 
 
-@dataclass(frozen=True, eq=False)
-class FrostLine:
+@dataclass(frozen=True, eq=False, repr=False)
+class FrostLine(Result):
     """W₂ to the last cloud as a share of that of the first, and where it stays below ``fraction``.
 
-    share         per cloud, root mean square over the texts; ``low`` and ``high``: 95 % by resampling the texts
-    depth         the first cloud from which all shares are below the fraction: 0 is the input, L the last output; L
-                  says that nothing froze before the end
-    interval      95 % of the depths found when texts are resampled
-    way           W₂ from the first cloud to the last, root mean square over the texts
+    Attributes
+    ----------
+    fraction
+        The share below which a cloud counts as frozen.
+    share, low, high
+        Per cloud, root mean square over the texts; and its interval (95 %, texts resampled).
+    depth
+        The first cloud from which all shares are below the fraction: 0 is the input, L the last output. L says that
+        nothing froze before the end.
+    interval
+        95 % of the depths found when texts are resampled.
+    texts
+        The number of texts.
+    way
+        W₂ from the first cloud to the last, root mean square over the texts.
     """
 
     fraction: float
@@ -37,6 +51,7 @@ class FrostLine:
         return self.texts >= FEWEST and self.interval[1] < len(self.share) - 1
 
     def describe(self) -> str:
+        """The depth with its interval, in words."""
         last = len(self.share) - 1
         if last == 1:
             return "With one layer there is no depth at which the cloud could freeze."
@@ -59,15 +74,18 @@ def frost_line(
     squares = to_last**2
     if not squares[:, 0].any():
         return None
-    rng = np.random.default_rng([8, seed])
-    drawn = rng.integers(len(squares), size=(RESAMPLED, len(squares)))
-    shares = np.sqrt(np.stack([_share(squares[rows]) for rows in drawn]))
+    shares = np.sqrt(np.stack([_share(squares[rows]) for rows in resampled(len(squares), [8, seed])]))
     depths = np.array([_depth(share, fraction) for share in shares])
     share = np.sqrt(_share(squares))
     low, high = np.nanquantile(shares, [0.025, 0.975], axis=0)
     first, last = np.quantile(depths, [0.025, 0.975], method="nearest")
     way = float(np.sqrt(squares[:, 0].mean()))
     return FrostLine(fraction, share, low, high, _depth(share, fraction), (int(first), int(last)), len(squares), way)
+
+
+def resampled(texts: int, seed: list[int]) -> Int[np.ndarray, "times texts"]:
+    """Numbers of texts, drawn with replacement; a row each time."""
+    return np.random.default_rng(seed).integers(texts, size=(RESAMPLED, texts))
 
 
 def _share(squares: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The sentences an audit begins with: every measured number beside what random weights give."""
+"""The headline of an audit: every measured number beside that of random weights."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,19 +12,19 @@ from frostline.auditing.weights import Weights
 from frostline.encoders.load import Encoder
 
 DEPTHS = 6
-"""Depths at which the headline says how much of the way is left: no more than one can read."""
+"""Depths at which the headline says how much of the way is left."""
 
 
 def sentence_of(
-    encoder: Encoder, spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured], unread: str = ""
+    encoder: Encoder, spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured], warning: str = ""
 ) -> str:
-    """The headline; ``unread``: what must be said first about texts that the model cannot read in full."""
+    """The headline; it begins with a ``warning`` about texts that the model cannot read in full."""
     if measured is None:
         return _of_weights(encoder, spectra)
     random = controls["random weights"]
     shared = f"{encoder.heads_in_words}." if encoder.family.shared else ""
-    said = (unread, shared, _of_depth(measured.line, random.line), _of_heads(encoder, measured, random))
-    return " ".join(sentence for sentence in (*said, _of_cold(measured, random)) if sentence)
+    depth, heads = _of_depth(measured.line, random.line), _of_heads(encoder, measured, random)
+    return " ".join(sentence for sentence in (warning, shared, depth, heads, _of_cold(measured, random)) if sentence)
 
 
 def _of_weights(encoder: Encoder, spectra: Weights) -> str:
@@ -75,8 +75,8 @@ def _frozen(random: FrostLine | None) -> str:
 
 def _of_heads(encoder: Encoder, measured: Measured, random: Measured) -> str:
     cold = (encoder.dimension - 1) / 2
-    kappa, other = (float(np.median(one.clouds.kappa)) for one in (measured, random))
-    few, few_random = (int((one.clouds.attended.mean(0) <= FEW).sum()) for one in (measured, random))
+    kappa, other = (float(np.median(each.clouds.kappa)) for each in (measured, random))
+    few, few_random = (int((each.clouds.attended.mean(0) <= FEW).sum()) for each in (measured, random))
     count, attend = measured.clouds.attended[0].size, "attends" if few == 1 else "attend"
     heads = f"{count} passes of heads" if encoder.family.shared else f"{count}"
     return (
@@ -88,9 +88,9 @@ def _of_heads(encoder: Encoder, measured: Measured, random: Measured) -> str:
 
 def _of_cold(measured: Measured, random: Measured) -> str:
     best, best_random, full, full_random = (
-        float(np.median(getattr(one.clouds, name).mean(0)))
+        float(np.median(getattr(each.clouds, name).mean(0)))
         for name in ("layer_fidelity_argmax", "layer_fidelity_full")
-        for one in (measured, random)
+        for each in (measured, random)
     )
     return (
         f"Zero temperature predicts its attention updates to a cosine of {best:.2f} (random weights: "

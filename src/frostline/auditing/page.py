@@ -1,20 +1,18 @@
 """An audit as a page for people, and as a few lines for a model card."""
 
-import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from frostline import plot
 from frostline.auditing import figures
 from frostline.auditing.audit import Audit
 from frostline.auditing.findings import Finding
-from frostline.report.html import inlined, render
+from frostline.auditing.weights import Range
+from frostline.encoders.model_folders import short_name
+from frostline.report.html import cell, figure_section, render, table_section
 
 READINGS = {
     "concentration": (
@@ -52,7 +50,11 @@ READINGS = {
         "phase: what is far to the right grows.",
     ),
 }
+"""Title of each figure, and how to read it."""
 SHOWN = 40
+"""Findings on the page, at most."""
+ON_CARD = 10
+"""Findings on a model card, at most."""
 MEANINGS = (
     "beta: ‖B‖₂, the largest inverse temperature; beta_random: that of random factors of the same norms. kind: what "
     "leads in A = VBᵀ; leading_real, leading_imag: that eigenvalue of A/‖A‖. logit_rank, value_rank: effective ranks "
@@ -66,6 +68,7 @@ MEANINGS = (
     "attended: tokens that a query attends to, its mean over queries and texts; perplexity: the same over the number "
     "that can be seen. fidelity: cosine of the real update with zero temperature."
 )
+"""Columns of the table of heads."""
 METRIC_MEANINGS = (
     "Medians are over heads (beta, asymmetry, kappa, perplexity) or layers (symmetry score, fidelity, step). "
     "rotating_share: heads that lead with a complex pair. value_rank_smallest_share: the smallest effective rank of a "
@@ -73,6 +76,7 @@ METRIC_MEANINGS = (
     "cosine_last: between tokens of a text, at the input and the output. frost_line: the first cloud that is frozen. "
     "random_growth, worst_growth: of a small change of the input."
 )
+"""Names of the single numbers."""
 LAYER_MEANINGS = (
     "rotating_heads: heads whose VBᵀ leads with a complex pair. symmetry_score: of W_QᵀW_K, 1 symmetric, 0 random, −1 "
     "antisymmetric. value_path_rank: effective rank of Σ V_h. size: of what goes past attention, in √d; step: size of "
@@ -82,6 +86,7 @@ LAYER_MEANINGS = (
     "the attention half alone would take the tokens; settled: share of tokens that have such an end. cold_growth: "
     "what one zero-temperature attention half makes of a small change."
 )
+"""Columns of the table of layers."""
 CLOUD_MEANINGS = (
     "Cloud 0 is the input, the last the output. resultant: length of the mean token. cosine: mean over pairs of "
     "tokens. participation: effective number of dimensions. clusters: groups linked by angles below 0.3. to_last: W₂ "
@@ -89,6 +94,7 @@ CLOUD_MEANINGS = (
     "distance of a token from the sphere. random_change, worst_change: size of a small change of the input, relative "
     "to cloud 0. _low and _high otherwise: 10 % and 90 % of the texts."
 )
+"""Columns of the table of clouds."""
 
 
 def write_audit(path: Path, audit: Audit) -> Path:
@@ -96,7 +102,7 @@ def write_audit(path: Path, audit: Audit) -> Path:
     return render(
         path,
         "audit.html",
-        title=f"{'/'.join(Path(audit.provenance['model']).parts[-2:])}: {audit.provenance['family']}, "
+        title=f"{short_name(audit.provenance['model'])}: {audit.provenance['family']}, "
         f"{audit.provenance['layers']} layers, d = {audit.provenance['dimension']}",
         sentence=audit.sentence,
         findings=audit.findings,
@@ -105,7 +111,10 @@ def write_audit(path: Path, audit: Audit) -> Path:
         assumptions=audit.assumptions,
         proof=audit.proof.describe(),
         skipped=audit.skipped,
-        figures=[_figure(name, drawn, _notes(audit, name)) for name, drawn in drawings(audit).items()],
+        figures=[
+            figure_section(name, READINGS[name][0], f"{READINGS[name][1]} {_notes(audit, name)}".strip(), figure)
+            for name, figure in drawings(audit).items()
+        ],
         tables=[
             _facts("Where this comes from", audit.provenance),
             _facts("Single numbers, as --thresholds reads them", audit.metrics, METRIC_MEANINGS),
@@ -120,21 +129,21 @@ def write_audit(path: Path, audit: Audit) -> Path:
 
 def _grouped(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
     """By kind, the kind with the largest effect first."""
-    found: dict[str, list[Finding]] = {}
-    for one in findings:
-        found.setdefault(one.kind, []).append(one)
-    return list(found.items())
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.kind, []).append(finding)
+    return list(groups.items())
 
 
 def drawings(audit: Audit) -> dict[str, Figure]:
     """The figures this audit has data for."""
-    found = {}
+    drawn = {}
     if len(audit.clouds):
-        found["concentration"] = figures.concentration(audit)
-        found["fidelity"] = figures.fidelity(audit)
+        drawn["concentration"] = figures.concentration(audit)
+        drawn["fidelity"] = figures.fidelity(audit)
         if "random_change" in audit.clouds.column_names:
-            found["changes"] = figures.changes(audit)
-    return found | {"maps": figures.maps(audit), "spectra": figures.spectra(audit)}
+            drawn["changes"] = figures.changes(audit)
+    return drawn | {"maps": figures.maps(audit), "spectra": figures.spectra(audit)}
 
 
 def model_card(audit: Audit) -> str:
@@ -146,14 +155,17 @@ def model_card(audit: Audit) -> str:
         "",
         "| number | value |",
         "|---|---|",
-        *(f"| {name} | {number(value)} |" for name, value in audit.metrics.items()),
+        *(f"| {name} | {cell(value)} |" for name, value in audit.metrics.items()),
         "",
         "Findings:" if audit.findings else "Findings: none.",
-        *(f"- {one.kind}, {one.where}: {one.evidence} (control: {one.control})" for one in audit.findings[:10]),
-        *([f"- and {len(audit.findings) - 10} more"] if len(audit.findings) > 10 else []),
+        *(
+            f"- {finding.kind}, {finding.where}: {finding.evidence} (control: {finding.control})"
+            for finding in audit.findings[:ON_CARD]
+        ),
+        *([f"- and {len(audit.findings) - ON_CARD} more"] if len(audit.findings) > ON_CARD else []),
         "",
         "Assumptions of the theory that do not hold here: "
-        + (", ".join(one.what for one in audit.assumptions if not one.holds) or "none")
+        + (", ".join(each.what for each in audit.assumptions if not each.holds) or "none")
         + ".",
         "",
         f"Extraction proof: {audit.proof.describe()}. Weights sha256 {audit.provenance['sha256'][:16]}…, frostline "
@@ -163,62 +175,39 @@ def model_card(audit: Audit) -> str:
 
 
 def _notes(audit: Audit, name: str) -> str:
-    """What was read off a figure, in words."""
+    """Conclusions from a figure, in words."""
     return audit.plateau.describe() if name == "concentration" and audit.plateau is not None else ""
 
 
-def _figure(name: str, drawn: Figure, notes: str) -> dict[str, Any]:
-    buffer = io.StringIO()
-    plot.write_svg(drawn, buffer)
-    title, reading = READINGS[name]
-    return {
-        "name": name,
-        "title": title,
-        "reading": f"{reading} {notes}".strip(),
-        "svg": Markup(inlined(buffer.getvalue(), name, title)),
-    }
-
-
-def _facts(title: str, facts: Any, reading: str = "") -> dict[str, Any]:
-    return {
-        "title": title,
-        "reading": reading,
-        "columns": ["", ""],
-        "rows": [[name, number(value)] for name, value in facts.items()],
-    }
+def _facts(title: str, facts: Mapping[str, Any], reading: str = "") -> dict[str, Any]:
+    return table_section(title, ("", ""), facts.items(), reading)
 
 
 def _references(audit: Audit) -> dict[str, Any]:
-    rows = []
-    for name, reference in audit.references.items():
-        values = audit.heads[name].to_numpy()
-        known = values[np.isfinite(values)]
-        found = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else np.full(3, np.nan)
-        rows.append([name, *map(number, found), *map(number, (reference.low, reference.median, reference.high))])
-    return {
-        "title": "Reference ranges: heads of this model against random weights of the same shape",
-        "reading": "For each number the 5 %, 50 % and 95 % quantile over the heads, here and for random weights.",
-        "columns": ["", "5 %", "median", "95 %", "random 5 %", "random median", "random 95 %"],
-        "rows": rows,
-    }
+    columns = ("", "5 %", "median", "95 %", "random 5 %", "random median", "random 95 %")
+    ranges = {name: (Range.of(audit.heads[name].to_numpy()), random) for name, random in audit.references.items()}
+    rows = [
+        (name, *(number for each in pair for number in (each.low, each.median, each.high)))
+        for name, pair in ranges.items()
+    ]
+    return table_section(
+        "Reference ranges: heads of this model against random weights of the same shape",
+        columns,
+        rows,
+        "For each number the 5 %, 50 % and 95 % quantile over the heads, here and for random weights.",
+    )
 
 
 def _unused(audit: Audit) -> dict[str, Any]:
-    return {
-        "title": "Tensors that the encoder does not use",
-        "reading": "They have no place in the family's class: heads of tasks, and buffers that are computed anew. "
+    return table_section(
+        "Tensors that the encoder does not use",
+        ("tensor",),
+        ((name,) for name in audit.proof.unused),
+        "They have no place in the family's class: heads of tasks, and buffers that are computed anew. "
         "Those of attention, of layers or of adapters would have been refused.",
-        "columns": ["tensor"],
-        "rows": [[name] for name in audit.proof.unused],
-    }
+    )
 
 
 def rows_of(title: str, table: pa.Table, reading: str) -> dict[str, Any]:
-    rows = [[number(value) for value in row.values()] for row in table.to_pylist()]
-    return {"title": title, "reading": reading, "columns": table.column_names, "rows": rows}
-
-
-def number(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return "–" if not np.isfinite(value) else f"{value:.4g}"
-    return str(value)
+    """A pyarrow table as a table of a page."""
+    return table_section(title, table.column_names, (tuple(row.values()) for row in table.to_pylist()), reading)

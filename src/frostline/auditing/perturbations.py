@@ -1,4 +1,4 @@
-"""How far a small change of the input travels: random ones, the worst one, and what zero temperature makes of them."""
+"""Small changes of the input, followed through the layers: random ones, the worst one, and at zero temperature."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,22 +14,43 @@ from frostline.auditing.fidelity import Glass
 from frostline.encoders.fold import FoldedLayer, Norm
 from frostline.encoders.live_model import Model
 from frostline.encoders.tokenization import Tokenized
+from frostline.results import Result
+from frostline.sphere import unit_rows
 
-TEXTS, TOKENS, RANDOM, POWERS = 4, 48, 4, 12
+TEXTS = 4
+"""Texts whose changes are followed."""
+TOKENS = 48
+"""Tokens of each of them, at most."""
+RANDOM = 4
+"""Random changes of each text."""
+POWERS = 12
+"""Steps of power iteration towards the worst change."""
 SIZE = 1e-2
-"""Of a change, relative to the embeddings: small, and still far above what float32 rounds away."""
+"""Norm of a change over that of the embeddings: small, and far above rounding in float32."""
+COLD_SIZE = 1e-4
+"""Norm of a change of unit vectors in float64."""
 
 
-@dataclass(frozen=True, eq=False)
-class Perturbations:
+@dataclass(frozen=True, eq=False, repr=False)
+class Perturbations(Result):
     """Sizes of a change of the input embeddings at each cloud, on the sphere, relative to the first cloud (k texts).
 
-    ``cold``: what one zero-temperature attention half makes of a random change of its own input, per layer.
+    Attributes
+    ----------
+    random, worst
+        Of random changes, root mean square; and of the change that power iteration finds.
+    cold
+        Growth of a random change of a layer's input through its attention half at zero temperature, per layer.
     """
 
     random: Float[np.ndarray, "k clouds"]
     worst: Float[np.ndarray, "k clouds"]
     cold: Float[np.ndarray, "k layers"]
+
+    def describe(self) -> str:
+        """Growth up to the last cloud, in words."""
+        worst, random = (float(np.median(sizes[:, -1])) for sizes in (self.worst, self.random))
+        return f"a small change of the input grows {worst:.2g} times at worst, {random:.2g} times at random"
 
 
 def perturb(
@@ -39,9 +60,8 @@ def perturb(
     rng = np.random.default_rng([6, seed])
     norms = [layer.norm for layer in layers] + [last]
     glasses = [Glass(layer) for layer in layers]
-    numbers = evenly_spread(len(tokenized.ids), TEXTS)
     random, worst, cold = [], [], []
-    for number in numbers:
+    for number in evenly_spread(len(tokenized.ids), TEXTS):
         text = _Text(model, torch.tensor(tokenized.ids[number][:TOKENS])[None])
         sizes = [_followed(text, norms, _drawn(text, rng)) for _ in range(RANDOM)]
         random.append(np.sqrt(np.mean(np.square(sizes), axis=0)))
@@ -63,32 +83,35 @@ class _Text:
 
     @cached_property
     def start(self) -> Tensor:
-        found: Tensor = self.model.get_input_embeddings()(self.ids).detach()
-        return found
+        """The output of the embedding table."""
+        embeddings: Tensor = self.model.get_input_embeddings()(self.ids).detach()
+        return embeddings
 
     def run(self, change: Tensor | None = None) -> tuple[Tensor, ...]:
         """The states before, between and after the layers."""
 
-        def add(module: nn.Module, given: object, result: Tensor) -> Tensor:
+        def add(module: nn.Module, inputs: object, result: Tensor) -> Tensor:
             return result if change is None else result + change
 
         hook = self.model.get_input_embeddings().register_forward_hook(add)
         try:
-            found = self.model(input_ids=self.ids, output_hidden_states=True)
+            output = self.model(input_ids=self.ids, output_hidden_states=True)
         finally:
             hook.remove()
-        return (*found.hidden_states[:-1], found.last_hidden_state)
+        return (*output.hidden_states[:-1], output.last_hidden_state)
 
 
 def _drawn(text: _Text, rng: np.random.Generator) -> Tensor:
     """A random direction of norm one."""
-    found = torch.from_numpy(rng.standard_normal(tuple(text.start.shape))).to(text.start)
-    return found / found.norm()
+    direction = torch.from_numpy(rng.standard_normal(tuple(text.start.shape))).to(text.start)
+    return direction / direction.norm()
 
 
 def _followed(text: _Text, norms: Sequence[Norm], direction: Tensor) -> np.ndarray:
-    """Root mean square size of the change at each cloud, relative to the first, by central differences; NaN where the
-    first does not know of it."""
+    """Root mean square size of the change at each cloud, relative to the first, by central differences.
+
+    NaN where the first cloud does not change.
+    """
     change = SIZE * text.start.norm() * direction
     with torch.no_grad():
         ends = [text.run(sign * change) for sign in (1, -1)]
@@ -120,10 +143,8 @@ def _cold(glass: Glass, x: np.ndarray, rng: np.random.Generator) -> float:
     if glass.layer.norm.present:
         change -= change.mean(-1, keepdims=True)
     change -= (change * u).sum(-1, keepdims=True) * u
-    change *= 1e-4 / np.linalg.norm(change)
+    change *= COLD_SIZE / np.linalg.norm(change)
     ends = []
     for sign in (1, -1):
-        moved = u + sign * change
-        moved /= np.linalg.norm(moved, axis=-1, keepdims=True)
-        ends.append(glass.cold(moved, size))
-    return float(np.linalg.norm(ends[0] - ends[1]) / 2e-4)
+        ends.append(glass.cold(unit_rows(u + sign * change), size))
+    return float(np.linalg.norm(ends[0] - ends[1]) / (2 * COLD_SIZE))

@@ -1,7 +1,7 @@
 """Plateau and terminal phase through depth: a stretch of layers that hardly move the cloud, and one that does again.
 
-The layers of an encoder differ, so there is no one limit to be close to: what is judged is how fast the cloud moves,
-W₂ from each cloud to the next, against the layer that moves it most.
+The layers of an encoder differ, so there is no common limit to be close to: the rule compares W₂ from each cloud to the
+next with that of the layer that moves the cloud most.
 """
 
 from dataclasses import dataclass
@@ -9,20 +9,29 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from frostline.auditing.frost_line import FEWEST, RESAMPLED
+from frostline.auditing.frost_line import FEWEST, resampled
+from frostline.results import Result
 
 QUIET = 0.25
-"""A layer that moves the cloud by less than this share of what the fastest one does is quiet."""
+"""A layer is quiet when it moves the cloud by less than this share of the fastest layer's movement."""
 SHORTEST = 2
-"""Layers that a plateau has at least."""
+"""Layers that a plateau has, at least."""
 AGAIN = 2.0
 """The terminal phase is seen when a later layer moves the cloud this many times faster than the plateau does."""
 
 
-@dataclass(frozen=True, eq=False)
-class Plateau:
-    """Movement per layer as a share of the fastest layer's, and the longest quiet stretch after it (``begin`` to
-    ``end``, both included), None where there is none; ``leaves``: the first layer after it that moves the cloud again.
+@dataclass(frozen=True, eq=False, repr=False)
+class Plateau(Result):
+    """The longest stretch of quiet layers after the one that moves the cloud most.
+
+    Attributes
+    ----------
+    speed, high
+        Movement per layer as a share of the fastest layer's, and the upper end of its interval (95 %).
+    begin, end
+        First and last layer of the plateau; None where there is none.
+    leaves
+        The first layer after it that moves the cloud again; None where there is none.
     """
 
     speed: Float[np.ndarray, " layers"]
@@ -32,6 +41,7 @@ class Plateau:
     leaves: int | None
 
     def describe(self) -> str:
+        """The plateau and the terminal phase, in words."""
         if self.begin is None or self.end is None:
             slowest = int(self.speed.argmin())
             return (
@@ -40,13 +50,14 @@ class Plateau:
                 f"{100 * QUIET:g} % are asked for)."
             )
         share = 100 * self.speed[self.begin : self.end + 1].max()
-        said = (
+        sentence = (
             f"Plateau: layers {self.begin} to {self.end} move the cloud by at most {share:.0f} % of what layer "
             f"{int(self.speed.argmax())} does"
         )
         if self.leaves is None:
-            return said + "; no terminal phase was seen after it."
-        return said + f"; layer {self.leaves} moves it again ({100 * self.speed[self.leaves]:.0f} %): a terminal phase."
+            return sentence + "; no terminal phase was seen after it."
+        again = 100 * self.speed[self.leaves]
+        return sentence + f"; layer {self.leaves} moves it again ({again:.0f} %): a terminal phase."
 
 
 def plateau(to_previous: Float[np.ndarray, "texts layers"], *, seed: int = 0) -> Plateau | None:
@@ -54,9 +65,7 @@ def plateau(to_previous: Float[np.ndarray, "texts layers"], *, seed: int = 0) ->
     squares = to_previous**2
     if len(squares) < FEWEST or not squares.any():
         return None
-    rng = np.random.default_rng([12, seed])
-    drawn = rng.integers(len(squares), size=(RESAMPLED, len(squares)))
-    speeds = np.stack([_relative(squares[rows]) for rows in drawn])
+    speeds = np.stack([_relative(squares[rows]) for rows in resampled(len(squares), [12, seed])])
     low, high = np.nanquantile(speeds, [0.025, 0.975], axis=0)
     speed = _relative(squares)
     first = int(speed.argmax()) + 1

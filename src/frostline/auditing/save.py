@@ -2,11 +2,13 @@
 
 import io
 import json
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from matplotlib.figure import Figure
 from pyarrow import csv, parquet
 
 from frostline import plot
@@ -17,11 +19,18 @@ from frostline.errors import BadParameter
 from frostline.files.atomic import write_atomically
 from frostline.files.plain_json import as_json
 
-PAGE, FACTS, CARD, SCENES = "index.html", "audit.json", "model_card.md", "scenes.json"
+PAGE = "index.html"
+"""The page."""
+FACTS = "audit.json"
+"""The result as JSON; a folder that has it is known as an audit."""
+CARD = "model_card.md"
+"""The summary for a model card."""
+SCENES = "scenes.json"
+"""The token clouds that were kept."""
 
 
 def check_folder(folder: Path, known_by: str = FACTS, what: str = "an audit") -> None:
-    """Refuse, before any work is done, a place where this cannot go."""
+    """Refuse, before any work is done, a folder that cannot be written or that holds other things."""
     if folder.exists() and not folder.is_dir():
         raise BadParameter(f"{folder} is a file; --out names a folder.")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / known_by).exists():
@@ -47,21 +56,25 @@ def write_table(table: pa.Table, path: Path) -> None:
         write_atomically(path.with_suffix(end), written.getvalue())
 
 
+def save_figures(figures: Mapping[str, Figure], folder: Path, known: Set[str]) -> None:
+    """As SVG and PNG; removes those of the ``known`` names that an older result in the same folder has left there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        plot.save(figure, folder / name)
+    for name in known - figures.keys():
+        for end in (".svg", ".png"):
+            (folder / (name + end)).unlink(missing_ok=True)
+
+
 def save_audit(audit: Audit, folder: Path) -> Path:
     """Write everything; the page's path. An older audit in the same folder is replaced file by file, each at once."""
     check_folder(folder)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     # First the file by which the folder is known as ours.
     write_atomically(folder / FACTS, as_json(audit.facts()))
     for name in ("heads", "layers", "clouds"):
         write_table(getattr(audit, name), folder / name)
-    drawn = drawings(audit)
-    for name, figure in drawn.items():
-        plot.save(figure, folder / "figures" / name)
-    # Of an older audit in the same folder, which had more to draw; other files there are not ours.
-    for name in READINGS.keys() - drawn.keys():
-        for end in (".svg", ".png"):
-            (folder / "figures" / (name + end)).unlink(missing_ok=True)
+    save_figures(drawings(audit), folder / "figures", READINGS.keys())
     if audit.scenes:
         write_atomically(folder / SCENES, json.dumps([_plain_scene(scene) for scene in audit.scenes]).encode())
     else:
@@ -72,5 +85,5 @@ def save_audit(audit: Audit, folder: Path) -> Path:
 
 
 def _plain_scene(scene: Scene) -> dict[str, Any]:
-    places = {name: np.round(own, 5).tolist() for name, own in scene.places.items()}
+    places = {name: np.round(tokens, 5).tolist() for name, tokens in scene.places.items()}
     return {"words": list(scene.words), "places": places, "clusters": scene.clusters.tolist()}

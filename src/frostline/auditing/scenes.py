@@ -1,4 +1,4 @@
-"""Token clouds of a few texts, kept to be looked at: every token at every depth, seen along three directions."""
+"""Token clouds of a few texts, kept for the explorer: every token at every depth, along three directions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,25 +12,41 @@ from frostline.encoders.fold import FoldedLayer, norm_before
 from frostline.encoders.forward import batches, rows, see
 from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
-from frostline.encoders.spectra import STORED
+from frostline.encoders.spectra import Factors
 from frostline.encoders.tokenization import Tokenized
-from frostline.theory.spectrum import leading
+from frostline.results import Result
 
+DIRECTIONS = 3
+"""Directions along which tokens are shown."""
 FRAMES = {
     "tokens": "where these tokens point most, at the last layer: the same directions at every depth",
     "heads": "the dominant eigenspace of ΣVBᵀ over the heads of the layer that the tokens enter: other directions at "
     "every depth, to look along and not a limit, for heads do not simply add up",
 }
+"""The directions that tokens are shown along, in words."""
 
 
-@dataclass(frozen=True, eq=False)
-class Scene:
-    """One text: its tokens as words, where they are at each of L + 1 depths in either of ``FRAMES``, and which belong
-    together (linked by angles below 0.3 rad)."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Scene(Result):
+    """One text of an audit, kept to be looked at.
+
+    Attributes
+    ----------
+    words
+        Its tokens as words.
+    places
+        Where the tokens are at each of L + 1 depths, in each of ``FRAMES``.
+    clusters
+        The number of each token's group at each depth: tokens linked by angles below 0.3 rad.
+    """
 
     words: tuple[str, ...]
     places: dict[str, Float[np.ndarray, "clouds n 3"]]
     clusters: Int[np.ndarray, "clouds n"]
+
+    def describe(self) -> str:
+        """Its size, and its words."""
+        return f"{len(self.words)} tokens at {len(self.clusters)} depths: {' '.join(self.words)}"
 
 
 def scenes(
@@ -44,32 +60,25 @@ def scenes(
     """The first ``count`` texts, each up to its 128th token."""
     few = replace(tokenized, ids=tokenized.ids[:count])
     norms = [layer.norm for layer in layers] + [norm_before(encoder, encoder.layers)]
-    found: dict[int, list[np.ndarray]] = {}
+    clouds_of: dict[int, list[np.ndarray]] = {}
     for batch in batches(few):
         seen = see(encoder, model, batch)
         states = [list(rows(seen, state)) for state in seen.states]
         for place, number in enumerate(batch.numbers):
             clouds = [norm.on_sphere(state[place])[0] for norm, state in zip(norms, states, strict=True)]
-            found[number] = [cloud[:CLOSE_TOKENS] for cloud in clouds]
-    last = np.concatenate([clouds[-1] for clouds in found.values()])
-    fixed = np.linalg.svd(last, full_matrices=True)[2][:3]
-    turning = [dominant(layer) for layer in layers]
+            clouds_of[number] = [cloud[:CLOSE_TOKENS] for cloud in clouds]
+    last = np.concatenate([clouds[-1] for clouds in clouds_of.values()])
+    fixed = np.linalg.svd(last, full_matrices=True)[2][:DIRECTIONS]
+    turning = [Factors.of(layer).leading_of_sum(DIRECTIONS).T for layer in layers]
     frames = {"tokens": [fixed] * len(norms), "heads": [*turning, turning[-1]]}
     return tuple(
         Scene(
             words=tuple(map(str, tokenizer.convert_ids_to_tokens(list(few.ids[number][:CLOSE_TOKENS])))),
             places={
-                name: np.stack([cloud @ frame.T for cloud, frame in zip(clouds, own, strict=True)])
-                for name, own in frames.items()
+                name: np.stack([cloud @ frame.T for cloud, frame in zip(clouds, frame_of, strict=True)])
+                for name, frame_of in frames.items()
             },
             clusters=np.stack([linked(x) for x in clouds]),
         )
-        for number, clouds in sorted(found.items())
+        for number, clouds in sorted(clouds_of.items())
     )
-
-
-def dominant(layer: FoldedLayer) -> Float[np.ndarray, "3 d"]:
-    """Orthonormal directions of Σ_h V_h B_hᵀ: its dominant eigenspace first, then that of what remains."""
-    # As many heads as fill d, so the sum is a d×d matrix of full rank.
-    A = sum(head.beta * head.matrices.A for head in layer.heads())
-    return leading(np.asarray(A), 3, epsilon=STORED).T

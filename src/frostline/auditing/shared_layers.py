@@ -1,4 +1,4 @@
-"""Findings of an encoder whose layers share their weights (ALBERT): a head is one head, however often it is passed."""
+"""Findings of an encoder whose layers share their weights (ALBERT): a head that is passed often is still one head."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,20 +9,22 @@ from frostline.auditing.findings import Finding
 def once(findings: Sequence[Finding], passes: int) -> list[Finding]:
     """Findings of one kind about one head (or about the whole layer) as one: the strongest, with its passes."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
-    for one in findings:
-        # What is about the depth itself, and not about weights that are shared, stays as it is.
-        alone = one.head is None and one.kind != "value bottleneck"
-        key = (one.kind, one.head, one.layer) if alone else (one.kind, one.head)
-        groups.setdefault(key, []).append(one)
+    for finding in findings:
+        # A finding about depth, and not about weights that are shared, stays as it is.
+        of_depth = finding.head is None and finding.kind != "value bottleneck"
+        key = (finding.kind, finding.head, finding.layer) if of_depth else (finding.kind, finding.head)
+        groups.setdefault(key, []).append(finding)
     return [group[0] if len(key) == 3 else _merged(group, passes) for key, group in groups.items()]
 
 
 def _merged(group: Sequence[Finding], passes: int) -> Finding:
-    most = max(group, key=lambda one: one.effect)
-    who = "the shared layer" if most.head is None else f"head {most.head}, shared by {passes} passes"
-    layers = sorted(one.layer for one in group)
-    every = "in all of them" if most.head is not None else f"in all {passes} passes"
-    return dataclasses.replace(most, where=f"{who}; {every if len(layers) == passes else f'in pass {_ranges(layers)}'}")
+    strongest = max(group, key=lambda finding: finding.effect)
+    shared = strongest.head is not None
+    who = f"head {strongest.head}, shared by {passes} passes" if shared else "the shared layer"
+    every = "in all of them" if shared else f"in all {passes} passes"
+    layers = sorted(finding.layer for finding in group)
+    which = every if len(layers) == passes else f"in pass {_ranges(layers)}"
+    return dataclasses.replace(strongest, where=f"{who}; {which}")
 
 
 def _ranges(numbers: Sequence[int]) -> str:

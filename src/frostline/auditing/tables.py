@@ -20,21 +20,23 @@ SCALE_FREE = (
     "asymmetry",
     "non_normality",
 )
+"""Numbers of a head that do not depend on the norm of its weights."""
 
 
 def heads_table(
     folds: Sequence[FoldedLayer], spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured]
 ) -> pa.Table:
+    """A row per head."""
     layers, heads = spectra.each("beta").shape
     lead = np.array([[spectra.eigenvalues(i, j)[0] for j in range(heads)] for i in range(layers)])
     lead_V = np.stack([layer.value_eigenvalues[:, 0] for layer in spectra.layers])
     rate = spectra.each("rate")
     if measured is not None:
-        # What goes past attention in a pre-norm model has the size that the layers before have given it.
-        own = measured.clouds.size.mean(0)
+        # In a pre-norm model the tokens that go past attention have the size that the layers before have given them.
+        size = measured.clouds.size.mean(0)
         free = np.array([fold.norm.epsilon is not None for fold in folds])
-        # Tokens of no size at all are turned at once, and no rate says how fast.
-        rate = rate / np.where(free, np.where(own > 0, own, np.nan), 1.0)[:, None]
+        # Tokens of size zero have no rate: they are turned at once.
+        rate = rate / np.where(free, np.where(size > 0, size, np.nan), 1.0)[:, None]
     columns: dict[str, Any] = {
         "layer": np.repeat(np.arange(layers), heads),
         "head": np.tile(np.arange(heads), layers),
@@ -59,6 +61,7 @@ def heads_table(
 
 
 def layers_table(spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured]) -> pa.Table:
+    """A row per layer."""
     beta = spectra.each("beta")
     columns: dict[str, Any] = {
         "layer": np.arange(len(beta)),
@@ -82,6 +85,7 @@ def layers_table(spectra: Weights, measured: Measured | None, controls: Mapping[
 
 
 def clouds_table(measured: Measured | None, controls: Mapping[str, Measured]) -> pa.Table:
+    """A row per cloud; none without text."""
     if measured is None:
         return pa.table({"cloud": pa.array([], pa.int64())})
     columns: dict[str, Any] = {"cloud": np.arange(measured.clouds.resultant.shape[1])}
@@ -92,13 +96,13 @@ def clouds_table(measured: Measured | None, controls: Mapping[str, Measured]) ->
             columns[f"{name}_low"], columns[f"{name}_high"] = np.quantile(values, [0.1, 0.9], axis=0)
         for control, other in controls.items():
             columns[f"{name}, {control}"] = getattr(other.clouds, name).mean(0)
-    for who, what in (("", measured), *((f", {name}", other) for name, other in controls.items())):
-        if what.line is not None:
-            columns[f"share{who}"] = what.line.share
-            columns[f"share_low{who}"], columns[f"share_high{who}"] = what.line.low, what.line.high
-        if what.perturbations is not None:
-            columns[f"random_change{who}"] = np.median(what.perturbations.random, axis=0)
-            columns[f"worst_change{who}"] = np.median(what.perturbations.worst, axis=0)
+    for end, each in (("", measured), *((f", {name}", other) for name, other in controls.items())):
+        if each.line is not None:
+            columns[f"share{end}"] = each.line.share
+            columns[f"share_low{end}"], columns[f"share_high{end}"] = each.line.low, each.line.high
+        if each.perturbations is not None:
+            columns[f"random_change{end}"] = np.median(each.perturbations.random, axis=0)
+            columns[f"worst_change{end}"] = np.median(each.perturbations.worst, axis=0)
     return _table(columns)
 
 

@@ -1,4 +1,4 @@
-"""Limits that an audit must keep, from a TOML file, for use in CI."""
+"""Thresholds on the numbers of an audit, from a TOML file, for use in CI."""
 
 import math
 import tomllib
@@ -11,29 +11,29 @@ from frostline.errors import BadParameter
 def read_thresholds(path: Path, names: Collection[str]) -> dict[str, dict[str, float]]:
     """A table per number, each with ``min``, ``max`` or both; the numbers must be of these names."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        thresholds = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadParameter(f"{path}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not TOML ({error}).") from None
-    for name, limits in found.items():
-        fine = isinstance(limits, dict) and limits and set(limits) <= {"min", "max"}
-        if not fine or not all(
+    for name, limits in thresholds.items():
+        is_table = isinstance(limits, dict) and limits and set(limits) <= {"min", "max"}
+        if not is_table or not all(
             isinstance(x, int | float) and not isinstance(x, bool) and x == x for x in limits.values()
         ):
             raise BadParameter(f"{path}: [{name}] needs min = NUMBER or max = NUMBER, and nothing else.")
         if name not in names:
             raise BadParameter(f"{path}: this audit has no number {name!r}; it has: {', '.join(names)}.")
-    return found
+    return thresholds
 
 
 def broken(thresholds: Mapping[str, Mapping[str, float]], metrics: Mapping[str, float]) -> list[str]:
-    """A sentence for every limit that is not kept; a number that is not known keeps none."""
-    found = []
+    """A sentence for every threshold that is not met; one on a number that this audit did not compute fails."""
+    sentences = []
     for name, limits in thresholds.items():
         value = metrics.get(name, math.nan)
         if "min" in limits and not value >= limits["min"]:
-            found.append(f"{name} is {value:.4g}, below {limits['min']:g}")
+            sentences.append(f"{name} is {value:.4g}, below {limits['min']:g}")
         if "max" in limits and not value <= limits["max"]:
-            found.append(f"{name} is {value:.4g}, above {limits['max']:g}")
-    return found
+            sentences.append(f"{name} is {value:.4g}, above {limits['max']:g}")
+    return sentences

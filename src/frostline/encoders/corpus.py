@@ -4,24 +4,31 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from frostline.arrays import evenly_spread
 from frostline.encoders.tokenization import Tokenized
 from frostline.errors import BadText
 
 SAMPLE = "sample"
-SAID, REFUSED = 0.1, 0.5
-"""Shares of unknown tokens from which an audit says so first, and from which it refuses the texts."""
+"""The name under which commands take the texts that ship with frostline."""
+WARNED_SHARE = 0.1
+"""Share of unknown tokens from which an audit begins with a warning."""
+REFUSED_SHARE = 0.5
+"""Share of unknown tokens from which an audit refuses the texts."""
 LARGEST_FILE = 2**30
+"""Bytes of a text file that are read at most."""
 
 
 def sample() -> list[str]:
-    """320 texts of eight domains, written for this purpose."""
-    lines = (files("frostline.auditing") / "sample.tsv").read_text(encoding="utf-8").splitlines()
+    """The 320 texts of eight domains that ship with frostline."""
+    lines = (files("frostline.encoders") / "sample.tsv").read_text(encoding="utf-8").splitlines()
     return [line.split("\t")[1] for line in lines]
 
 
 def read_texts(source: str | Path) -> list[str]:
-    """One text per line of a UTF-8 file, or of all .txt files of a folder by name, or the sample; empty lines are left
-    out."""
+    """One text per line of a UTF-8 file, of all .txt files of a folder in the order of their names, or the sample.
+
+    Empty lines are left out.
+    """
     if str(source) == SAMPLE:
         return sample()
     path = Path(source)
@@ -44,33 +51,32 @@ def read_texts(source: str | Path) -> list[str]:
 
 
 def some(texts: list[str], most: int | None) -> list[str]:
-    """All texts, or this many of them spread over the whole."""
-    if most is None or most >= len(texts):
-        return texts
-    return [texts[round(number * (len(texts) - 1) / max(1, most - 1))] for number in range(most)]
+    """All texts, or this many of them, evenly spread."""
+    return texts if most is None else [texts[number] for number in evenly_spread(len(texts), most)]
 
 
 def checked(texts: Sequence[str], name: str = "the corpus") -> list[str]:
+    """The texts as a list; refused when there are none."""
     if not texts:
         raise BadText(f"{name} has no text: every line is empty.")
     return list(texts)
 
 
 def unread(tokenized: Tokenized, special: int, limit: int) -> str:
-    """What must be said first of texts that the model cannot read in full; "" where it can.
+    """A warning about texts that the model cannot read in full; "" where it can.
 
-    ``special``: tokens that the tokenizer adds to each text; ``limit``: tokens that the model allows in one. To a
-    tokenizer of bytes no token is unknown, and nothing is said of it.
+    ``special``: tokens that the tokenizer adds to each text; ``limit``: tokens that the model allows in one. A
+    tokenizer of bytes knows every token, so that there is no warning.
     """
     texts, tokens = len(tokenized.ids), tokenized.tokens - special * len(tokenized.ids)
     share = tokenized.unknown / max(tokens, 1)
-    if share >= REFUSED:
+    if share >= REFUSED_SHARE:
         raise BadText(
             f"{tokenized.unknown} of {tokens} tokens ({100 * share:.0f} %) are unknown to the tokenizer, and from "
-            f"{100 * REFUSED:.0f} % on the model has not read the texts. Give texts in a language and script that it "
-            "was made for, or the tokenizer that belongs to it; its weights can be read without texts."
+            f"{100 * REFUSED_SHARE:.0f} % on the model has not read the texts. Give texts in a language and script "
+            "that it was made for, or the tokenizer that belongs to it; its weights can be read without texts."
         )
-    parts = [f"{100 * share:.0f} % of the tokens are unknown to the tokenizer"] if share >= SAID else []
+    parts = [f"{100 * share:.0f} % of the tokens are unknown to the tokenizer"] if share >= WARNED_SHARE else []
     if tokenized.cut:
         parts.append(f"{tokenized.cut} of {texts} texts {'is' if tokenized.cut == 1 else 'are'} cut at {limit} tokens")
     if not parts:

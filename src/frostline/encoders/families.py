@@ -1,4 +1,4 @@
-"""Which weights of a model family play which part: one declaration per family, nothing computed.
+"""Families of encoders: for each, one declaration of the modules that play the parts of the theory.
 
 Names are those of a loaded model's modules, without its own prefix ("bert.", "roberta."); a layer's are under
 ``layer``. Files may name tensors otherwise: ``renamed``.
@@ -52,6 +52,7 @@ class Family:
 
     @property
     def pre_norm(self) -> bool:
+        """Whether the norm is in front of attention."""
         return self.attention_norm is not None
 
 
@@ -175,5 +176,6 @@ FAMILIES = (
         renamed=(*_OLD_VISION, (".lambda1", ".weight")),
     ),
 )
-
+"""Every family that is supported."""
 SUPPORTED = ", ".join(family.name for family in FAMILIES)
+"""Their names, for messages."""

@@ -17,7 +17,7 @@ from frostline.encoders.load import Encoder
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """Γ and b of the norm between tokens x and the heads, and how x lies on the sphere: u, and a size in units of √d.
+    """Γ and b of the norm between tokens x and the heads; x on the sphere is a unit vector u and a size in units of √d.
 
     Tokens that come from the norm are x = Γ√d·size·u + b: the size is 1 but for the norm's epsilon. Tokens that go
     into it (``epsilon`` is set: a pre-norm layer) are x = √d·size·u + mean, of any size. Where there is no norm at all
@@ -32,43 +32,43 @@ class Norm:
     def on_sphere(self, x: Float[np.ndarray, "... d"]) -> tuple[Float[np.ndarray, "... d"], Float[np.ndarray, "..."]]:
         """u and the size of tokens x."""
         if self.epsilon is not None:
-            return _direction(x - x.mean(-1, keepdims=True))
-        lost = self.gamma == 0
-        raw = (x - self.shift) / np.where(lost, 1.0, self.gamma)
-        if self.present and lost.any():
-            # The mean is zero, so what γ = 0 has wiped out is known in sum; nothing that attention does depends on it.
-            raw = np.where(lost, -np.where(lost, 0.0, raw).sum(-1, keepdims=True) / lost.sum(), raw)
+            return _direction(_centred(x, -1))
+        erased = self.gamma == 0
+        raw = (x - self.shift) / np.where(erased, 1.0, self.gamma)
+        if self.present and erased.any():
+            # The mean is zero, so the sum of what γ = 0 erased is known; attention depends on no more than that.
+            raw = np.where(erased, -np.where(erased, 0.0, raw).sum(-1, keepdims=True) / erased.sum(), raw)
         elif self.present:
-            raw = raw - raw.mean(-1, keepdims=True)
+            raw = _centred(raw, -1)
         return _direction(raw)
 
-    def seen(self, size: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """How long u is for the heads: 1 but for epsilon, where there is a norm."""
+    def radius(self, size: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """The length of u as heads see it: 1 but for epsilon, where there is a norm."""
         return size if self.epsilon is None else np.asarray(size / np.sqrt(size**2 + self.epsilon))
 
     def entering(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
         """The tokens as heads see them."""
-        return np.asarray(u * self.seen(size)[:, None])
+        return np.asarray(u * self.radius(size)[:, None])
 
     def past(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
-        """The tokens themselves without their mean: what goes past attention."""
-        found = np.sqrt(u.shape[-1]) * size[:, None] * u
-        return found if self.epsilon is not None else _centred(self.gamma * found + self.shift, -1)
+        """The tokens themselves without their mean, as they go past attention."""
+        tokens = np.sqrt(u.shape[-1]) * size[:, None] * u
+        return tokens if self.epsilon is not None else _centred(self.gamma * tokens + self.shift, -1)
 
 
 @dataclass(frozen=True, eq=False)
 class FoldedLayer:
     """One layer: logit = uᵀB_h v + g_hᵀv with B_h = query[h]ᵀ key[h], update Σ_h (V_h m_h + c_h) + output_bias.
 
-    V_h = output[h] value[h] is in residual units; g_h = key[h]ᵀ asked[h]. ``key_shift`` is the part of the keys that
-    all tokens share: without effect, unless places turn it. ``norm`` is between the tokens and the heads. ``unfolded``:
-    what of this layer is not in these matrices, in words.
+    V_h = output[h] value[h] is in residual units; g_h = key[h]ᵀ query_shift[h]. ``key_shift`` is the part of the keys
+    that all tokens share: without effect, unless places turn it. ``norm`` is between the tokens and the heads.
+    ``unfolded``: the parts of this layer that are not in these matrices, in words.
     """
 
     number: int
     query: Float[np.ndarray, "h k d"]
     key: Float[np.ndarray, "h k d"]
-    asked: Float[np.ndarray, "h k"]
+    query_shift: Float[np.ndarray, "h k"]
     key_shift: Float[np.ndarray, "h k"]
     value: Float[np.ndarray, "h k d"]
     output: Float[np.ndarray, "h d k"]
@@ -79,11 +79,12 @@ class FoldedLayer:
 
     @property
     def dimension(self) -> int:
+        """d."""
         return int(self.query.shape[2])
 
     @cached_property
     def unit(self) -> float:
-        """The size of what goes past attention, which V_h is divided by to act on unit vectors.
+        """The size of the tokens that go past attention, which V_h is divided by to act on unit vectors.
 
         √d·γ̄ after a norm; before one (pre-norm) tokens have no fixed size, and this is that of tokens of size 1. A norm
         that wipes out everything leaves no unit: 1.
@@ -93,50 +94,53 @@ class FoldedLayer:
 
     @property
     def key_bias(self) -> Float[np.ndarray, "h d"]:
-        return np.einsum("hkd,hk->hd", self.key, self.asked)
+        """g_h of every head."""
+        return np.einsum("hkd,hk->hd", self.key, self.query_shift)
+
+    @property
+    def centred_output(self) -> Float[np.ndarray, "h d k"]:
+        """``output`` without its mean over the coordinates, which the norms that follow remove."""
+        return _centred(self.output, 1)
 
     def heads(self) -> tuple[Attention, ...]:
         """The layer as Attention objects on the unit sphere: B_h/β_h, g_h/β_h, V_h/(√d γ̄), with β_h = ‖B_h‖₂."""
-        found = []
-        for query, key, bias, value, output in zip(
-            self.query, self.key, self.key_bias, self.value, self.output, strict=True
-        ):
+        heads = []
+        factors = zip(self.query, self.key, self.key_bias, self.value, self.centred_output, strict=True)
+        for query, key, bias, value, output in factors:
             beta = float(np.linalg.norm(np.linalg.qr(query.T).R @ np.linalg.qr(key.T).R.T, 2)) or 1.0
-            found.append(
-                Attention(
-                    query / beta, key, Factored(_centred(output, 0) / self.unit, value), beta, key_bias=bias / beta
-                )
-            )
-        return tuple(found)
+            heads.append(Attention(query / beta, key, Factored(output / self.unit, value), beta, key_bias=bias / beta))
+        return tuple(heads)
 
 
 def folded(encoder: Encoder, layer: int) -> FoldedLayer:
     """The layer of this number, from its tensors."""
-    family, d, heads = encoder.family, encoder.dimension, encoder.heads
-    k = encoder.head_size
-
+    family, d, heads, k = encoder.family, encoder.dimension, encoder.heads, encoder.head_size
     norm = norm_before(encoder, layer)
     gamma, shift = norm.gamma, norm.shift
     split = (heads, k, d)
     query, key, value = (
         encoder.weight(part, layer).reshape(split) for part in (family.query, family.key, family.value)
     )
-    asked, shown, offered = (
+    query_bias, key_bias, value_bias = (
         encoder.bias(part, layer).reshape(heads, k) for part in (family.query, family.key, family.value)
     )
     scale = np.ones(d) if family.layer_scale is None else encoder.scale(family.layer_scale, layer)
     output = (scale[:, None] * encoder.weight(family.output, layer)).reshape(d, heads, k).transpose(1, 0, 2)
-    centred = _centred if norm.present else _as_it_is
     root = np.sqrt(d)
+
+    def centred(matrix: np.ndarray) -> np.ndarray:
+        """The matrix on the tokens that the heads see: a norm has removed their mean."""
+        return _centred(matrix, -1) if norm.present else matrix
+
     return FoldedLayer(
         number=layer,
-        query=(d / np.sqrt(k)) * centred(query * gamma, -1),
-        key=centred(key * gamma, -1),
-        asked=np.sqrt(d / k) * (query @ shift + asked),
-        key_shift=(key @ shift + shown) / root,
-        value=root * centred(value * gamma, -1),
+        query=(d / np.sqrt(k)) * centred(query * gamma),
+        key=centred(key * gamma),
+        query_shift=np.sqrt(d / k) * (query @ shift + query_bias),
+        key_shift=(key @ shift + key_bias) / root,
+        value=root * centred(value * gamma),
         output=np.ascontiguousarray(output),
-        head_shift=np.einsum("hdk,hk->hd", output, value @ shift + offered),
+        head_shift=np.einsum("hdk,hk->hd", output, value @ shift + value_bias),
         output_bias=scale * encoder.bias(family.output, layer),
         norm=norm,
         unfolded=_unfolded(encoder, norm, layer),
@@ -165,22 +169,23 @@ def norm_before(encoder: Encoder, layer: int) -> Norm:
 
 
 def _unfolded(encoder: Encoder, norm: Norm, layer: int) -> tuple[str, ...]:
-    found = []
+    """The parts of a layer that its folded matrices do not hold, in words."""
+    reasons = []
     if encoder.positions == "relative":
-        found.append("a bias by relative position is added to the logits; it is not part of B")
+        reasons.append("a bias by relative position is added to the logits; it is not part of B")
     if encoder.positions == "rotary":
-        found.append("places turn queries and keys (rotary); B is what a token sees of tokens at its own place")
+        reasons.append("places turn queries and keys (rotary); B is what a token sees of tokens at its own place")
     window = encoder.window(layer)
     if window is not None:
-        found.append(f"tokens see no further than {window} places; the theory lets them see all")
+        reasons.append(f"tokens see no further than {window} places; the theory lets them see all")
     if norm.epsilon is not None:
-        found.append(
+        reasons.append(
             "the norm is in front of attention: what goes past it has no fixed size, and rates from weights are for "
             "tokens of norm √d"
         )
     if not norm.present:
-        found.append("tokens enter without a norm; u is their direction, and temperatures are for tokens of norm √d")
-    return tuple(found)
+        reasons.append("tokens enter without a norm; u is their direction, and temperatures are for tokens of norm √d")
+    return tuple(reasons)
 
 
 def _direction(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +197,3 @@ def _direction(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _centred(matrix: np.ndarray, axis: int) -> np.ndarray:
     """P₁ applied along an axis."""
     return np.asarray(matrix - matrix.mean(axis, keepdims=True))
-
-
-def _as_it_is(matrix: np.ndarray, axis: int) -> np.ndarray:
-    return matrix

@@ -1,7 +1,6 @@
 """One forward pass of a layer's heads, from the folded matrices alone (THEORY eq. 14).
 
-The proof of extraction compares this pass with the model's own, and what an audit measures at work is read off it:
-what is proved is what measures.
+The proof of extraction compares this pass with the model's own, and an audit at work measures with the same pass.
 """
 
 from dataclasses import dataclass
@@ -16,28 +15,28 @@ from frostline.encoders.positions import NOWHERE, Positions
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """What the heads of a layer make of n tokens.
+    """Attention of n tokens to one another in the heads of a layer.
 
-    asking   queries, before places turn them
+    queries  before places turn them
     logits   up to a constant per query
     weights  their softmax
-    offered  what every token gives, in value coordinates (k numbers per token and head)
+    values   of every token, in value coordinates (k numbers per token and head)
     """
 
-    asking: Float[np.ndarray, "h n k"]
+    queries: Float[np.ndarray, "h n k"]
     logits: Float[np.ndarray, "h n n"]
     weights: Float[np.ndarray, "h n n"]
-    offered: Float[np.ndarray, "h n k"]
+    values: Float[np.ndarray, "h n k"]
 
     @cached_property
-    def seen(self) -> Float[np.ndarray, "h n k"]:
-        """The softmax mean, in value coordinates: what a token gets from each head."""
-        return self.weights @ self.offered
+    def mean(self) -> Float[np.ndarray, "h n k"]:
+        """The softmax mean that each head gives a token, in value coordinates."""
+        return self.weights @ self.values
 
     @property
     def best(self) -> Float[np.ndarray, "h n k"]:
-        """The same if every token attended to its best token only."""
-        return np.take_along_axis(self.offered, self.logits.argmax(-1)[..., None], axis=1)
+        """The value of the token with the largest logit: the mean at zero temperature."""
+        return np.take_along_axis(self.values, self.logits.argmax(-1)[..., None], axis=1)
 
     @property
     def perplexity(self) -> Float[np.ndarray, "h n"]:
@@ -46,33 +45,33 @@ class Attended:
         return np.asarray(np.exp(-(self.weights * logs).sum(-1)))
 
 
-def asking(layer: FoldedLayer, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "h n k"]:
+def queries(layer: FoldedLayer, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "h n k"]:
     """The queries of tokens u (as heads see them: ``Norm.entering``)."""
-    return np.asarray(u @ layer.query.transpose(0, 2, 1) + layer.asked[:, None, :])
+    return np.asarray(u @ layer.query.transpose(0, 2, 1) + layer.query_shift[:, None, :])
 
 
 def attend(layer: FoldedLayer, u: Float[np.ndarray, "n d"], at: Positions = NOWHERE) -> Attended:
     """Attention of tokens u to one another, at these places."""
-    queries = asking(layer, u)
-    turned, keys = queries, u @ layer.key.transpose(0, 2, 1)
+    asking = queries(layer, u)
+    turned, keys = asking, u @ layer.key.transpose(0, 2, 1)
     if at.turning:
-        turned, keys = at.turned(queries), at.turned(keys + layer.key_shift[:, None])
+        turned, keys = at.turned(asking), at.turned(keys + layer.key_shift[:, None])
     logits = turned @ keys.transpose(0, 2, 1)
     if at.bias is not None:
         logits = logits + at.bias
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    return Attended(queries, logits, weights, u @ layer.value.transpose(0, 2, 1))
+    return Attended(asking, logits, weights, u @ layer.value.transpose(0, 2, 1))
 
 
-def outputs(layer: FoldedLayer, seen: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n d"]:
+def outputs(layer: FoldedLayer, means: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n d"]:
     """V_h m_h + c_h of every head."""
-    return np.asarray(seen @ layer.output.transpose(0, 2, 1) + layer.head_shift[:, None, :])
+    return np.asarray(means @ layer.output.transpose(0, 2, 1) + layer.head_shift[:, None, :])
 
 
-def update(layer: FoldedLayer, seen: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
-    """Σ_h (V_h m_h + c_h) and the output bias: what attention adds to the tokens. No (h, n, d) array is formed."""
-    h, n, k = seen.shape
+def update(layer: FoldedLayer, means: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
+    """Σ_h (V_h m_h + c_h) and the output bias, which attention adds to the tokens. No (h, n, d) array is formed."""
+    h, n, k = means.shape
     stacked = layer.output.transpose(1, 0, 2).reshape(-1, h * k)
-    found = seen.transpose(1, 0, 2).reshape(n, h * k) @ stacked.T
-    return np.asarray(found + layer.head_shift.sum(0) + layer.output_bias)
+    added = means.transpose(1, 0, 2).reshape(n, h * k) @ stacked.T
+    return np.asarray(added + layer.head_shift.sum(0) + layer.output_bias)

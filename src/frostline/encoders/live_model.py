@@ -1,4 +1,4 @@
-"""A transformers model opened, or a live one copied, ready to be run and looked at."""
+"""A transformers model opened from its folder, or a live one copied: in float32, not training."""
 
 import copy
 import logging
@@ -15,36 +15,33 @@ from frostline.extras import need
 
 Model: TypeAlias = Any
 """A transformers model: their own types are wider than what is used here."""
-
-
-HEADS = ("pooler", "contact_head")
-
-
+OPTIONAL = ("pooler", "contact_head")
+"""Beginnings of the names of tensors that an encoder works without."""
 COMPUTED = ("position_ids", "inv_freq")
-"""Tensors an encoder can do without, and those that are computed anew."""
+"""Endings of the names of tensors that a model computes anew."""
 
 
 def open_model(encoder: Encoder, *, random: int | None = None) -> Model:
-    """The model itself in float32; ``random``: the same architecture with fresh weights, by this seed."""
+    """The model in float32; with ``random`` the same architecture with fresh weights, drawn with this seed."""
     transformers = need("transformers")
     cls = getattr(transformers, encoder.family.model_class)
     config = settings(encoder)
     if random is None and encoder.folder is None:
         raise BadModel("give the model's folder, or pass the model itself.")
     missing: Collection[str] = ()
-    with _quiet(transformers):
+    with quiet(transformers):
         try:
             if random is not None:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(random)
                     model = cls(config)
             else:
-                model, found = cls.from_pretrained(
+                model, loading = cls.from_pretrained(
                     encoder.folder, config=config, dtype=torch.float32, local_files_only=True, output_loading_info=True
                 )
-                missing = found["missing_keys"]
+                missing = loading["missing_keys"]
         except Exception as error:  # a config can be wrong in as many ways as there are settings
-            reason = _reason(error)
+            reason = reason_of(error)
             if "ignore_mismatched_sizes" in reason:
                 reason = "tensors have other shapes than config.json says"
             raise BadModel(
@@ -55,18 +52,20 @@ def open_model(encoder: Encoder, *, random: int | None = None) -> Model:
 
 
 def plain_copy(model: nn.Module) -> Model:
-    """A live model to look at: without its head, in float32, not training; the model itself is not touched."""
+    """A live model without its head, in float32, not training; a copy wherever it is anything else."""
     base: Model = getattr(model, "base_model", model)
-    fine = not model.training and all(p.dtype == torch.float32 and p.device.type == "cpu" for p in base.parameters())
-    return base if fine else copy.deepcopy(base).to("cpu", torch.float32).eval().requires_grad_(False)
+    is_plain = not model.training and all(
+        p.dtype == torch.float32 and p.device.type == "cpu" for p in base.parameters()
+    )
+    return base if is_plain else copy.deepcopy(base).to("cpu", torch.float32).eval().requires_grad_(False)
 
 
 def _check_whole(encoder: Encoder, model: Model, missing: Collection[str]) -> None:
-    """transformers completes what is missing with random numbers; nothing measured on those would be true."""
-    needed = sorted(name for name in missing if not name.startswith(HEADS) and not name.endswith(COMPUTED))
+    """Refuse a model whose missing tensors transformers has replaced by random numbers."""
+    needed = sorted(name for name in missing if not name.startswith(OPTIONAL) and not name.endswith(COMPUTED))
     if needed:
         raise BadModel(
-            f"{encoder.name}: {len(needed)} tensors are missing, {needed[0]} among them; the weights are not whole."
+            f"{encoder.name}: {len(needed)} tensors are missing, {needed[0]} among them; the weights are incomplete."
         )
     for name, tensor in model.named_parameters():
         if not bool(torch.isfinite(tensor).all()):
@@ -74,27 +73,27 @@ def _check_whole(encoder: Encoder, model: Model, missing: Collection[str]) -> No
 
 
 def settings(encoder: Encoder) -> Any:
-    """config.json as transformers reads it, with its defaults; old folders do not say their model_type."""
+    """config.json as transformers reads it, with its defaults; the family gives the class, since old folders do not."""
     transformers = need("transformers")
     cls = getattr(transformers, encoder.family.model_class)
-    told = {name: value for name, value in encoder.config.items() if name not in ("model_type", "architectures")}
+    options = {name: value for name, value in encoder.config.items() if name not in ("model_type", "architectures")}
     try:
-        with _quiet(transformers):
-            return cls.config_class(**told)
+        with quiet(transformers):
+            return cls.config_class(**options)
     except Exception as error:  # whatever their validation raises
         raise BadModel(
-            f"{encoder.name}: config.json is not one of a {encoder.family.name} ({_reason(error)})."
+            f"{encoder.name}: config.json is not one of a {encoder.family.name} ({reason_of(error)})."
         ) from None
 
 
-def _reason(error: Exception) -> str:
-    """The first words of somebody else's error."""
+def reason_of(error: Exception) -> str:
+    """The first 200 characters of another library's error, on one line."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No advertisements or bars from the libraries: our own report says what matters."""
+def quiet(transformers: Any) -> Iterator[None]:
+    """Silence transformers' warnings and progress bars while a model is opened."""
     before = transformers.logging.get_verbosity()
     bars = transformers.logging.is_progress_bar_enabled()
     transformers.logging.set_verbosity_error()

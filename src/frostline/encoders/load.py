@@ -18,7 +18,7 @@ from frostline.errors import BadModel
 from frostline.extras import need
 
 FURTHEST = 2**20
-"""No window of local attention is wider."""
+"""Tokens that a window of local attention is wide, at most."""
 CONFIG_LIMIT = 4 * 2**20
 """Bytes of JSON read from a model folder."""
 DECODERS = frozenset(
@@ -45,15 +45,16 @@ DECODERS = frozenset(
         "mpt",
     )
 )
+"""Types of decoders, whose config.json may not say so itself."""
 BOTH = frozenset(("t5", "mt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "blenderbot", "whisper", "led"))
-"""Types whose config.json may not say so itself."""
+"""Types of encoder-decoders, whose config.json may not say so itself."""
 T5 = frozenset(("t5", "mt5", "umt5"))
-"""Of these the encoder is also used alone."""
+"""Those of them whose encoder is also used alone."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """What is known of a model before any number is looked at."""
+    """A model's family, sizes and settings, with its weights to be read one at a time."""
 
     name: str
     family: Family
@@ -68,13 +69,14 @@ class Encoder:
 
     @property
     def heads_in_words(self) -> str:
-        """How many heads there are; a shared one is one head."""
+        """The number of heads; those of a shared layer count once."""
         if self.family.shared:
             return f"{self.heads} heads shared by {self.layers} passes"
         return f"{self.layers} layers of {self.heads} heads"
 
     @property
     def head_size(self) -> int:
+        """Coordinates of a head."""
         return self.dimension // self.heads
 
     def path(self, part: str, layer: int | None = None) -> str:
@@ -83,44 +85,45 @@ class Encoder:
         return name if layer is None else self.family.layer.format(layer) + name
 
     def has(self, part: str, layer: int | None = None) -> bool:
+        """Whether the model has a weight of this part."""
         return self.stored(part, layer, ".weight") is not None
 
     def weight(self, part: str, layer: int | None = None) -> np.ndarray:
         """A weight in float64."""
-        return self._own(part, self._read(self._wanted(part, layer)))
+        return self._third_of(part, self._read(self._wanted(part, layer)))
 
     def scale(self, part: str, layer: int | None = None) -> np.ndarray:
         """One number per coordinate: the weight of a norm, or of a layer scale."""
-        found = self.weight(part, layer)
-        if found.shape != (self.dimension,):
+        scale = self.weight(part, layer)
+        if scale.shape != (self.dimension,):
             name = self.tensors.stored[self._wanted(part, layer)]
-            raise BadModel(f"{self.name}: tensor {name} is {found.shape}; config.json says {(self.dimension,)}.")
-        return found
+            raise BadModel(f"{self.name}: tensor {name} is {scale.shape}; config.json says {(self.dimension,)}.")
+        return scale
 
     def bias(self, part: str, layer: int | None = None) -> np.ndarray:
         """A bias in float64; zeros where the model has none."""
         name = self.stored(part, layer, ".bias")
-        found = np.zeros(self.dimension) if name is None else self._own(part, self._read(name))
-        if found.shape != (self.dimension,):
-            raise BadModel(f"{self.name}: tensor {name} is {found.shape}; config.json says {(self.dimension,)}.")
-        return found
+        bias = np.zeros(self.dimension) if name is None else self._third_of(part, self._read(name))
+        if bias.shape != (self.dimension,):
+            raise BadModel(f"{self.name}: tensor {name} is {bias.shape}; config.json says {(self.dimension,)}.")
+        return bias
 
     def shape(self, part: str, layer: int | None = None) -> tuple[int, ...]:
-        """Of the whole tensor, also where a part is a third of it."""
+        """The shape of the whole tensor, also where a part is a third of it."""
         return tuple(self.tensors[self._wanted(part, layer)].shape)
 
     @property
     def positions(self) -> Literal["added", "relative", "rotary"]:
-        """How tokens know their places."""
+        """Whether positions are added to the tokens, or act inside attention: a bias or a rotation."""
         if self.family.positions != "told":
             return self.family.positions
-        told = self.config.get("position_embedding_type", "absolute")
-        if told not in ("rotary", "absolute"):
-            raise BadModel(f"{self.name}: position_embedding_type is {told!r}; known are 'rotary' and 'absolute'.")
-        return "rotary" if told == "rotary" else "added"
+        kind = self.config.get("position_embedding_type", "absolute")
+        if kind not in ("rotary", "absolute"):
+            raise BadModel(f"{self.name}: position_embedding_type is {kind!r}; known are 'rotary' and 'absolute'.")
+        return "rotary" if kind == "rotary" else "added"
 
     def window(self, layer: int) -> int | None:
-        """How far a token of this layer sees; None: all tokens."""
+        """Places to either side that a token of this layer sees; None: all tokens."""
         if self.family.window is None:
             return None
         reach = self.config.get(*self.family.window)
@@ -139,13 +142,13 @@ class Encoder:
 
     @property
     def epsilon(self) -> float:
-        """Of the norms in a pre-norm model."""
-        found = self.config.get(*self.family.epsilon)
-        if isinstance(found, int | float) and 0 <= found < 1:
-            return float(found)
+        """The epsilon of the norms in a pre-norm model."""
+        epsilon = self.config.get(*self.family.epsilon)
+        if isinstance(epsilon, int | float) and 0 <= epsilon < 1:
+            return float(epsilon)
         raise BadModel(f"{self.name}: config.json has no usable {self.family.epsilon[0]}.")
 
-    def _own(self, part: str, tensor: Any) -> Any:
+    def _third_of(self, part: str, tensor: Any) -> Any:
         """The third of a fused tensor that this part names."""
         _, third = _third(part)
         return tensor if third is None else tensor[third * self.dimension : (third + 1) * self.dimension]
@@ -158,11 +161,11 @@ class Encoder:
                 f"{self.name}: tensor {name} holds {str(tensor.dtype).removeprefix('torch.')} numbers: a quantised "
                 "model, whose scales are stored elsewhere; give the model it was made from, or a dequantised copy."
             )
-        found = tensor.to("cpu", torch.float64).numpy()
-        if not np.isfinite(found).all():
-            bad = int((~np.isfinite(found)).sum())
-            raise BadModel(f"{self.name}: tensor {name} has {bad} entries of {found.size} that are NaN or infinite.")
-        return np.asarray(found)
+        numbers = tensor.to("cpu", torch.float64).numpy()
+        if not np.isfinite(numbers).all():
+            bad = int((~np.isfinite(numbers)).sum())
+            raise BadModel(f"{self.name}: tensor {name} has {bad} entries of {numbers.size} that are NaN or infinite.")
+        return np.asarray(numbers)
 
     def _wanted(self, part: str, layer: int | None) -> str:
         name = self.stored(part, layer, ".weight")
@@ -172,6 +175,7 @@ class Encoder:
         return name
 
     def stored(self, part: str, layer: int | None, end: str) -> str | None:
+        """The name of a tensor of this part; None where the model has none."""
         start = self.prefix + self.path(part, layer)
         return start + end if start + end in self.tensors.names else None
 
@@ -238,7 +242,7 @@ def _folder(source: str) -> Path:
         raise BadModel(f"there is no folder {source}; give a model's folder (with config.json) or a hub id.")
     hub = need("huggingface_hub")
     try:
-        found = hub.snapshot_download(
+        downloaded = hub.snapshot_download(
             source, allow_patterns=["*.json", "*.safetensors", "*.bin", "*.txt", "*.model"], ignore_patterns=["*/*"]
         )
     except Exception as error:  # the hub's client has many ways to fail, all of them "not found here"
@@ -247,7 +251,7 @@ def _folder(source: str) -> Path:
             f"{source} is no folder here, and the model hub did not give it ({reason}). "
             "Give the path of a downloaded model's folder."
         ) from None
-    return Path(found)
+    return Path(downloaded)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -266,7 +270,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _refuse(name: str, config: Mapping[str, Any]) -> None:
-    """Architectures the theory does not cover, with the reason."""
+    """Refuse architectures that the theory does not cover, with the reason."""
     kind = str(config.get("model_type", "")).lower()
     architectures = " ".join(map(str, config.get("architectures") or []))
     supported = f"Supported are encoders: {SUPPORTED}."
@@ -301,15 +305,15 @@ def _encoder(
         raise BadModel(f"{name}: hidden_size {d} is no multiple of {heads} heads.")
     if config.get("num_hidden_groups", 1) != 1 or config.get("inner_group_num", 1) != 1:
         raise BadModel(f"{name}: ALBERT with several groups of layers is not supported, only one shared layer.")
-    found = Encoder(name, family, layers, d, heads, config, tensors, prefix, folder, files)
+    encoder = Encoder(name, family, layers, d, heads, config, tensors, prefix, folder, files)
     for layer in range(1 if family.shared else layers):
         for part in (family.query, family.key, family.value, family.output):
-            shape, wanted = found.shape(part, layer), (d if _third(part)[1] is None else 3 * d, d)
+            shape, wanted = encoder.shape(part, layer), (d if _third(part)[1] is None else 3 * d, d)
             if shape != wanted:
-                raise BadModel(f"{name}: {found.path(part, layer)}.weight is {shape}; config.json says {wanted}.")
-    if not family.shared and found.stored(family.query, layers, ".weight") is not None:
+                raise BadModel(f"{name}: {encoder.path(part, layer)}.weight is {shape}; config.json says {wanted}.")
+    if not family.shared and encoder.stored(family.query, layers, ".weight") is not None:
         raise BadModel(f"{name}: config.json says {layers} layers, but the weights have more.")
-    return found
+    return encoder
 
 
 def _third(part: str) -> tuple[str, int | None]:
@@ -325,29 +329,30 @@ def _module(part: str) -> str:
 def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk) -> tuple[Family, Renamed, str]:
     """The family by config.json, or by the names of the tensors where it does not say."""
     kind = str(config.get("model_type", "")).lower()
-    told = [family for family in FAMILIES if kind in family.model_types]
-    if kind and not told:
+    families = [family for family in FAMILIES if kind in family.model_types]
+    if kind and not families:
         raise BadModel(
             f"{name} is of type {kind!r}, which frostline does not know. Supported are: {SUPPORTED}. Other encoders "
             "need an adapter of their own, because a wrong guess about norms or positions gives wrong spectra."
         )
-    for family in told or FAMILIES:
+    for family in families or FAMILIES:
         tensors = renamed(name, stored, family)
         end = family.layer.format(0) + _third(family.query)[0] + ".weight"
-        fitting = sorted((one for one in tensors.names if one.endswith(end)), key=len)
+        fitting = sorted((tensor for tensor in tensors.names if tensor.endswith(end)), key=len)
         if fitting:
             prefix = fitting[0].removesuffix(end)
-            if told or prefix.rstrip(".") in ("", *family.model_types):
+            if families or prefix.rstrip(".") in ("", *family.model_types):
                 return family, tensors, prefix
-    if any(ADAPTER.search(one) or ".base_layer." in one for one in stored.names):
+    if any(ADAPTER.search(tensor) or ".base_layer." in tensor for tensor in stored.names):
         raise BadModel(
             f"{name} has an adapter wrapped around its weights, which is no part of them; merge it (merge_and_unload "
             "in peft) and give the result."
         )
-    what = f"a {told[0].name}" if told else "any of: " + SUPPORTED
+    expected = families[0] if families else FAMILIES[0]
+    what = f"a {expected.name}" if families else "any of: " + SUPPORTED
     raise BadModel(
-        f"{name} has none of the tensors of {what} (they would end in {(told or FAMILIES)[0].layer.format(0)}"
-        f"{_third((told or FAMILIES)[0].query)[0]}.weight); the weights are of another model."
+        f"{name} has none of the tensors of {what} (they would end in {expected.layer.format(0)}"
+        f"{_third(expected.query)[0]}.weight); the weights are of another model."
     )
 
 

@@ -1,4 +1,4 @@
-"""Which folder holds a model: the one given, or a part of it (sentence-transformers); and which others there are."""
+"""Folders of models: the one to read (of sentence-transformers, a part of it), and other models in and beside it."""
 
 import json
 import re
@@ -8,8 +8,9 @@ from typing import Any
 from frostline.encoders.tensors import ADAPTER_FILE, has_weights
 
 MODULES = "modules.json"
+"""The file in which sentence-transformers lists the modules of a model."""
 OF_TRAINING = re.compile(r"^(checkpoint|best|last|final|epoch|step)", re.I)
-"""Names of folders that training writes: the only ones looked for beside a model's own."""
+"""Names of folders that training writes: no others are looked for beside a model's own."""
 MOST = 1000
 """Entries of a folder that are looked at."""
 
@@ -29,6 +30,15 @@ def model_folder(folder: Path) -> Path:
     return folder
 
 
+def short_name(name: str) -> str:
+    """The last two parts of a model's path or hub id.
+
+    >>> short_name("/models/sentence-transformers/all-MiniLM-L6-v2")
+    'sentence-transformers/all-MiniLM-L6-v2'
+    """
+    return "/".join(Path(name).parts[-2:])
+
+
 def models_in(folder: Path) -> list[Path]:
     """The subfolders that hold a model."""
     return [path for path in _folders(folder) if _is_model(path)]
@@ -36,8 +46,8 @@ def models_in(folder: Path) -> list[Path]:
 
 def described(folder: Path) -> str:
     """The other models in a folder and those of a training beside it, in words; empty where there are none."""
-    read = model_folder(folder)
-    inside = [path.name for path in models_in(folder) if path != read]
+    own_folder = model_folder(folder)
+    inside = [path.name for path in models_in(folder) if path != own_folder]
     beside = [
         path.name
         for path in _folders(folder.absolute().parent)
@@ -50,7 +60,7 @@ def described(folder: Path) -> str:
 
 
 def without_config(folder: Path) -> str:
-    """Why a folder without config.json is no model, and where one is."""
+    """The error about a folder without config.json, with the folders in it that hold a model."""
     if (folder / ADAPTER_FILE).is_file():
         return (
             f"{folder} holds an adapter alone ({ADAPTER_FILE}); merge it into the model it belongs to "
@@ -70,7 +80,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _is_model(folder: Path) -> bool:
-    """Modules of sentence-transformers have a config.json and weights too, but no type of a model."""
+    """Whether the folder holds a model; modules of sentence-transformers have no model_type in their config.json."""
     config = _json(folder / "config.json")
     return isinstance(config, dict) and bool({"model_type", "architectures"} & config.keys()) and has_weights(folder)
 

@@ -1,4 +1,4 @@
-"""What places do inside attention, where they cannot be folded into a head's matrices."""
+"""Positions inside attention, where they cannot be folded into a head's matrices: a bias, a rotation, a window."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 
 UNSEEN = -1e30
-"""The logit of a token outside the window: as good as minus infinity, and zero times it is still zero."""
+"""The logit of a token outside the window: finite, so that zero times it is zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +23,11 @@ class Positions:
 
     @property
     def turning(self) -> bool:
+        """Whether queries and keys are turned."""
         return self.cos is not None
 
     def turned(self, x: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n k"]:
-        """Queries or keys where they stand."""
+        """Queries or keys, turned by the places they are at."""
         if self.cos is None or self.sin is None:
             return x
         half = x.shape[-1] // 2
@@ -34,22 +35,22 @@ class Positions:
 
 
 NOWHERE = Positions()
-"""Places that do nothing inside attention."""
+"""Positions without effect inside attention."""
 
 
 def positions(encoder: Encoder, model: Model, layer: int, tokens: int) -> Positions:
-    """What the places of this many tokens do in a layer."""
+    """The positions of this many tokens in a row, in a layer."""
     with torch.inference_mode():
         if encoder.positions == "relative":
-            found = model.encoder.compute_position_bias(torch.zeros(1, tokens, encoder.dimension))
-            return Positions(bias=found[0].double().numpy())
+            bias = model.encoder.compute_position_bias(torch.zeros(1, tokens, encoder.dimension))
+            return Positions(bias=bias[0].double().numpy())
         if encoder.positions == "added":
-            return Positions()
+            return NOWHERE
         window = encoder.window(layer)
         kinds = () if encoder.family.window is None else ("full_attention" if window is None else "sliding_attention",)
         cos, sin = getattr(model, str(encoder.family.rotary))(torch.zeros(1), torch.arange(tokens)[None], *kinds)
-    bias = None
+    mask = None
     if window is not None:
         apart = np.abs(np.subtract.outer(np.arange(tokens), np.arange(tokens)))
-        bias = np.where(apart <= window, 0.0, UNSEEN)[None]
-    return Positions(bias, cos[0].double().numpy(), sin[0].double().numpy())
+        mask = np.where(apart <= window, 0.0, UNSEEN)[None]
+    return Positions(mask, cos[0].double().numpy(), sin[0].double().numpy())

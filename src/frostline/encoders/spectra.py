@@ -1,6 +1,7 @@
 """Spectra of heads from their factors: B = qᵀκ, V = o·v, A = VBᵀ = o(vκᵀ)q, all from k×k matrices (THEORY section 11).
 
 A and V have rank k at most, so zero is an eigenvalue of both, and it leads when all others have negative real parts.
+Which eigenvalues lead is decided by ``theory.spectrum``; here is the one place that applies its rule to heads.
 """
 
 from dataclasses import dataclass
@@ -9,12 +10,15 @@ import numpy as np
 from jaxtyping import Complex, Float
 
 from frostline.encoders.fold import FoldedLayer
-from frostline.theory.spectrum import dominant_of_product
+from frostline.results import Result
+from frostline.theory.spectrum import Dominant, dominant_of_product, leading
 
 STORED = float(np.finfo(np.float32).eps)
-"""Precision of the stored weights, which eigenvalues are told apart against."""
+"""Relative rounding of the stored weights: eigenvalues that it may have moved past each other count as equal."""
 WELL_CONDITIONED = 1e-3
-"""Smallest over largest pivot from which on a Gram matrix is as good as an orthogonal decomposition."""
+"""Smallest over largest pivot above which a Gram matrix is as good as an orthogonal decomposition."""
+TINY = 1e-300
+"""A divisor in place of zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +30,12 @@ class Factors:
     value: Float[np.ndarray, "h k d"]
     output: Float[np.ndarray, "h d k"]
     unit: float
-    """What V is divided by to act on unit vectors."""
+    """The size of tokens, by which V is divided to act on unit vectors."""
 
     @classmethod
     def of(cls, layer: FoldedLayer) -> "Factors":
-        output = layer.output - layer.output.mean(1, keepdims=True) if layer.norm.present else layer.output
+        """The heads of a folded layer."""
+        output = layer.centred_output if layer.norm.present else layer.output
         return cls(layer.query, layer.key, layer.value, output, layer.unit)
 
     @classmethod
@@ -39,10 +44,33 @@ class Factors:
         query, key, value = (rng.standard_normal((heads, k, d)) / np.sqrt(k * d) for _ in range(3))
         return cls(query, key, value, rng.standard_normal((heads, d, k)) / np.sqrt(k * d), 1.0)
 
+    @property
+    def inner(self) -> Float[np.ndarray, "h k k"]:
+        """vκᵀ, so that A = o(vκᵀ)q."""
+        return np.asarray(self.value @ self.key.transpose(0, 2, 1))
 
-@dataclass(frozen=True, eq=False)
-class HeadSpectra:
-    """What the weights of some heads say, one entry per head."""
+    def dominant(self, *, epsilon: float = STORED, resolve: bool = True) -> tuple[Dominant, ...]:
+        """The dominant group of A = VBᵀ of each head; its ``ends`` are the leading basis, d rows and no column where
+        nothing leads. ``epsilon``: relative rounding of the factors; ``resolve``: as in ``dominant_of_product``."""
+        parts = zip(self.output, self.inner, self.query, strict=True)
+        return tuple(dominant_of_product(o, core @ q, epsilon=epsilon, resolve=resolve) for o, core, q in parts)
+
+    def dominant_of_values(self, *, epsilon: float = STORED) -> tuple[Dominant, ...]:
+        """The same for V of each head, without its resolution."""
+        parts = zip(self.output, self.value, strict=True)
+        return tuple(dominant_of_product(o, v, epsilon=epsilon, resolve=False) for o, v in parts)
+
+    def leading_of_sum(self, count: int) -> Float[np.ndarray, "d count"]:
+        """Orthonormal columns: the dominant eigenspace of the sum of all A, then that of what remains."""
+        # As many heads as fill d, so the sum is a d×d matrix of full rank.
+        h, d, k = self.output.shape
+        outer = self.output.transpose(1, 0, 2).reshape(d, h * k)
+        return leading(outer @ (self.inner @ self.query).reshape(h * k, d), count, epsilon=STORED)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadSpectra(Result):
+    """Spectra, ranks and rates of some heads, one entry per head."""
 
     beta: Float[np.ndarray, " h"]
     logit_rank: Float[np.ndarray, " h"]
@@ -58,7 +86,7 @@ class HeadSpectra:
     gap: Float[np.ndarray, " h"]
     """Of A/‖A‖, between the leading real part and the next, zero included; NaN where nothing leads."""
     resolution: Float[np.ndarray, " h"]
-    """How many times larger than rounding of the weights a change has to be that makes ``kind`` wrong."""
+    """The smallest change of the weights that makes ``kind`` wrong, over their rounding."""
     symmetric_share: Float[np.ndarray, " h"]
     asymmetry: Float[np.ndarray, " h"]
     non_normality: Float[np.ndarray, " h"]
@@ -70,50 +98,52 @@ class HeadSpectra:
     terminal: tuple[np.ndarray, ...]
     """Orthonormal columns: the leading directions of V."""
 
+    def describe(self) -> str:
+        """The heads by kind, and their temperatures."""
+        kinds = ", ".join(f"{self.kind.count(kind)} {kind}" for kind in dict.fromkeys(self.kind))
+        return f"{len(self.kind)} heads ({kinds}), β from {self.beta.min():.3g} to {self.beta.max():.3g}"
 
-def spectra(given: Factors) -> HeadSpectra:
+
+def spectra(factors: Factors) -> HeadSpectra:
     """All of ``HeadSpectra`` for these heads."""
-    query, key, value, output = given.query, given.key, given.value, given.output
+    query, key, value, output = factors.query, factors.key, factors.value, factors.output
     R_query, R_key, R_value = (triangle(part.transpose(0, 2, 1)) for part in (query, key, value))
     R_output = triangle(output)
     sizes_B = np.linalg.svd(R_query @ R_key.transpose(0, 2, 1), compute_uv=False)
     sizes_V = np.linalg.svd(R_output @ R_value.transpose(0, 2, 1), compute_uv=False)
-    inner, seen = value @ key.transpose(0, 2, 1), query @ output
+    inner = factors.inner
     core_A = R_output @ inner @ R_query.transpose(0, 2, 1)
     frobenius = np.linalg.norm(core_A, axis=(1, 2))
+    squares = np.where(frobenius > 0, frobenius, 1.0) ** 2
     norm = np.linalg.norm(core_A, 2, axis=(1, 2))
-    safe = np.where(norm > 0, norm, 1.0)
-    values, values_V = np.linalg.eigvals(inner @ seen), np.linalg.eigvals(value @ output)
-    trace_square = (values**2).sum(1).real / np.where(frobenius > 0, frobenius, 1.0) ** 2
-    value_norm = sizes_V[:, 0]
-    found = [dominant_of_product(o, core @ q, epsilon=STORED) for o, core, q in zip(output, inner, query, strict=True)]
-    found_V = [dominant_of_product(o, v, epsilon=STORED, resolve=False) for o, v in zip(output, value, strict=True)]
+    divisor = np.where(norm > 0, norm, 1.0)
+    values, values_V = np.linalg.eigvals(inner @ (query @ output)), np.linalg.eigvals(value @ output)
+    trace_square = (values**2).sum(1).real / squares
+    leads, leads_V = factors.dominant(), factors.dominant_of_values()
     rate = np.full(len(query), np.nan)
-    for h, lead in enumerate(found):
+    for h, lead in enumerate(leads):
         if lead.kind in ("points", "subspace"):
             pull = np.linalg.norm(R_key[h] @ (query[h] @ lead.ends), 2)
-            rate[h] = lead.gap / (given.unit * pull) if pull > 0 else np.nan
+            rate[h] = lead.gap / (factors.unit * pull) if pull > 0 else np.nan
     return HeadSpectra(
         beta=sizes_B[:, 0],
         logit_rank=effective_rank(sizes_B),
         logit_stable_rank=_stable_rank(sizes_B),
         value_rank=effective_rank(sizes_V),
         value_stable_rank=_stable_rank(sizes_V),
-        value_norm=value_norm / given.unit,
-        eigenvalues=_sorted(values) / safe[:, None],
-        value_eigenvalues=_sorted(values_V) / given.unit,
-        kind=tuple(lead.kind for lead in found),
-        gap=np.array([lead.gap for lead in found]) / safe,
-        resolution=np.array([lead.resolution for lead in found]),
+        value_norm=sizes_V[:, 0] / factors.unit,
+        eigenvalues=_sorted(values) / divisor[:, None],
+        value_eigenvalues=_sorted(values_V) / factors.unit,
+        kind=tuple(lead.kind for lead in leads),
+        gap=np.array([lead.gap for lead in leads]) / divisor,
+        resolution=np.array([lead.resolution for lead in leads]),
         symmetric_share=(1 + trace_square) / 2,
         asymmetry=np.sqrt(np.maximum(1 - trace_square, 0) / 2),
-        non_normality=np.sqrt(
-            np.maximum(1 - (np.abs(values) ** 2).sum(1) / np.where(frobenius > 0, frobenius, 1.0) ** 2, 0)
-        ),
+        non_normality=np.sqrt(np.maximum(1 - (np.abs(values) ** 2).sum(1) / squares, 0)),
         rate=rate,
-        value_kind=tuple(lead.kind for lead in found_V),
-        leading=tuple(lead.ends for lead in found),
-        terminal=tuple(lead.ends for lead in found_V),
+        value_kind=tuple(lead.kind for lead in leads_V),
+        leading=tuple(lead.ends for lead in leads),
+        terminal=tuple(lead.ends for lead in leads_V),
     )
 
 
@@ -121,27 +151,27 @@ def triangle(matrix: Float[np.ndarray, "h d k"]) -> Float[np.ndarray, "h k k"]:
     """R with |matrix·z| = |R·z|, to eight digits or better.
 
     From the Gram matrix, which is ten times faster than an orthogonal decomposition but squares the condition number;
-    where that could cost digits that matter, the decomposition itself.
+    where that would cost digits that matter, the decomposition is computed.
     """
     try:
-        found = np.linalg.cholesky(matrix.transpose(0, 2, 1) @ matrix).transpose(0, 2, 1)
+        R = np.linalg.cholesky(matrix.transpose(0, 2, 1) @ matrix).transpose(0, 2, 1)
     except np.linalg.LinAlgError:
         return np.asarray(np.linalg.qr(matrix, mode="r"))
-    diagonal = np.diagonal(found, axis1=1, axis2=2)
+    diagonal = np.diagonal(R, axis1=1, axis2=2)
     doubtful = ~(diagonal.min(1) > WELL_CONDITIONED * diagonal.max(1))
-    found[doubtful] = np.linalg.qr(matrix[doubtful], mode="r")
-    return np.asarray(found)
+    R[doubtful] = np.linalg.qr(matrix[doubtful], mode="r")
+    return np.asarray(R)
 
 
 def effective_rank(sizes: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
     """exp of the entropy of the singular values' shares: k when all are equal, 1 when one is all, 0 for nothing."""
-    share = sizes / np.maximum(sizes.sum(-1, keepdims=True), 1e-300)
-    entropy = -(share * np.log(np.maximum(share, 1e-300))).sum(-1)
+    share = sizes / np.maximum(sizes.sum(-1, keepdims=True), TINY)
+    entropy = -(share * np.log(np.maximum(share, TINY))).sum(-1)
     return np.where(sizes.sum(-1) > 0, np.exp(entropy), 0.0)
 
 
 def _stable_rank(sizes: Float[np.ndarray, "h k"]) -> Float[np.ndarray, " h"]:
-    return np.asarray((sizes**2).sum(1) / np.maximum(sizes[:, 0] ** 2, 1e-300))
+    return np.asarray((sizes**2).sum(1) / np.maximum(sizes[:, 0] ** 2, TINY))
 
 
 def _sorted(values: np.ndarray) -> np.ndarray:

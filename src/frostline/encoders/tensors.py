@@ -28,6 +28,7 @@ WEIGHTS = (
 )
 """Files of weights, and the index of each where they are several; the first that is there counts."""
 ADAPTER_FILE = "adapter_config.json"
+"""The file that marks a folder as that of an adapter."""
 OLD_NORMS = {".gamma": ".weight", ".beta": ".bias"}
 """Endings of names in checkpoints of the first years."""
 
@@ -62,8 +63,8 @@ class OnDisk:
         self.names = frozenset(self._home)
 
     def __getitem__(self, name: str) -> Tensor:
-        found: Tensor = self._home[name].get_tensor(name)
-        return found
+        tensor: Tensor = self._home[name].get_tensor(name)
+        return tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,7 @@ class Renamed:
 
     @property
     def names(self) -> Collection[str]:
+        """Names by which tensors are read."""
         return self.stored.keys()
 
     def __getitem__(self, name: str) -> Tensor:
@@ -82,16 +84,19 @@ class Renamed:
 
 
 def renamed(source: str, tensors: InMemory | OnDisk, family: Family) -> Renamed:
+    """The tensors under the names of the family's modules."""
     stored: dict[str, str] = {}
     for name in sorted(tensors.names):
-        own = name
+        present = name
         for old, new in family.renamed:
-            own = own.replace(old, new)
+            present = present.replace(old, new)
         for old, new in OLD_NORMS.items():
-            own = own.removesuffix(old) + new if own.endswith(old) else own
-        if own in stored:
-            raise BadModel(f"{source} holds one tensor under two names, {stored[own]} and {name}; which one is meant?")
-        stored[own] = name
+            present = present.removesuffix(old) + new if present.endswith(old) else present
+        if present in stored:
+            raise BadModel(
+                f"{source} holds one tensor under two names, {stored[present]} and {name}; which one is meant?"
+            )
+        stored[present] = name
     return Renamed(tensors, stored)
 
 
@@ -101,6 +106,7 @@ def has_weights(folder: Path) -> bool:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The files of weights in a folder: one, or the shards that its index names."""
     for stem, index in WEIGHTS:
         if (folder / stem).is_file():
             return (folder / stem,)
@@ -125,17 +131,17 @@ def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
 def plain(file: Path) -> dict[str, Tensor]:
     """Tensors of a pytorch .bin, and nothing else: a pickle that wants to run code is refused before it does."""
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except RuntimeError as error:
         if "mmap" not in str(error):
             raise BadModel(f"{file} is not a whole pytorch file ({_first(error)}); copy it again.") from None
         # The format of the first years cannot be mapped.
-        found = _unmapped(file)
+        tensors = _unmapped(file)
     except (pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
         raise BadModel(_refusal(file, error)) from None
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise BadModel(f"{file} holds more than named tensors; save it as safetensors.")
-    return found
+    return tensors
 
 
 def _unmapped(file: Path) -> Any:

@@ -1,20 +1,25 @@
-"""Texts as token ids: the tokenizer beside a model, what it cut, what it does not know."""
+"""Texts as token ids: the tokenizer beside a model, texts it had to cut, tokens it does not know."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from frostline.encoders.live_model import _quiet, _reason, settings
+from frostline.encoders.live_model import quiet, reason_of, settings
 from frostline.encoders.load import Encoder
 from frostline.errors import BadModel, BadText
 from frostline.extras import need
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+"""Names of the files that a tokenizer can be read from."""
+CHARACTERS_PER_TOKEN = 40
+"""Characters of a text that are read for each token kept: a page of a book does not take tokenizing the book."""
+UNSAID_LENGTH = 512
+"""Tokens that a model allows in a text where config.json does not say."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenized:
-    """Token ids of each text, and what had to be done to get them."""
+    """Token ids of each text, with the number of texts that were cut or left out."""
 
     ids: tuple[tuple[int, ...], ...]
     cut: int
@@ -22,11 +27,13 @@ class Tokenized:
     empty: int
     """Texts without a token of their own, left out."""
     padding: int
+    """The id of the padding token."""
     unknown: int = 0
     """Tokens that the tokenizer does not know."""
 
     @property
     def tokens(self) -> int:
+        """Tokens in all texts."""
         return sum(map(len, self.ids))
 
 
@@ -39,7 +46,7 @@ def open_tokenizer(encoder: Encoder) -> Any:
             "only weights can be audited."
         )
     try:
-        with _quiet(transformers):
+        with quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 encoder.folder,
                 config=settings(encoder),
@@ -48,44 +55,46 @@ def open_tokenizer(encoder: Encoder) -> Any:
             )
     except Exception as error:  # a tokenizer's files can be wrong in many ways too
         raise BadText(
-            f"{encoder.name} has no tokenizer that can be read ({_reason(error)}); pass one, or audit weights alone."
+            f"{encoder.name} has no tokenizer that can be read ({reason_of(error)}); pass one, or audit weights alone."
         ) from None
     return tokenizer
 
 
 def tokenize(encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, most: int | None = None) -> Tokenized:
-    """Token ids of the texts, cut at what the model allows (or at ``most`` tokens)."""
+    """Token ids of the texts, each cut at what the model allows (or at ``most`` tokens)."""
     limit = longest(encoder)
     limit = limit if most is None else min(limit, most)
     special = tokenizer.num_special_tokens_to_add()
-    ids, cut, empty = [], 0, 0
+    all_ids: list[tuple[int, ...]] = []
+    cut = empty = 0
     for text in texts:
         if not isinstance(text, str):
             raise BadText(f"texts must be strings; one is a {type(text).__name__}.")
         if not is_unicode(text):
             raise BadText("a text holds half a character (a lone surrogate), which no tokenizer reads.")
-        # Characters beyond this cannot become tokens that are kept: do not tokenize a book to keep a page.
-        found = tokenizer(text[: 40 * limit], truncation=False, verbose=False)["input_ids"]
-        if len(found) <= special:
+        beginning = text[: CHARACTERS_PER_TOKEN * limit]
+        ids = tokenizer(beginning, truncation=False, verbose=False)["input_ids"]
+        if len(ids) <= special:
             empty += 1
             continue
-        cut += len(found) > limit or len(text.rstrip()) > 40 * limit
-        if len(found) > limit:
-            found = tokenizer(text[: 40 * limit], truncation=True, max_length=limit)["input_ids"]
-        ids.append(tuple(found))
-    if not ids:
+        cut += len(ids) > limit or len(text.rstrip()) > len(beginning)
+        if len(ids) > limit:
+            ids = tokenizer(beginning, truncation=True, max_length=limit)["input_ids"]
+        all_ids.append(tuple(ids))
+    if not all_ids:
         raise BadText("no text is left: every one is empty.")
     vocabulary = int(encoder.config.get("vocab_size", 0))
-    largest = max(map(max, ids))
+    largest = max(map(max, all_ids))
     if vocabulary and largest >= vocabulary:
         raise BadText(
             f"the tokenizer gives id {largest}, but the model knows only {vocabulary}: it belongs to another model."
         )
-    padding, strange = tokenizer.pad_token_id, getattr(tokenizer, "unk_token_id", None)
+    padding, unknown_id = tokenizer.pad_token_id, getattr(tokenizer, "unk_token_id", None)
     # Tokenizers of bytes know everything; some name as unknown a token that they put around every text.
-    around = {getattr(tokenizer, f"{name}_token_id", None) for name in ("cls", "sep", "bos", "eos", "pad")}
-    unknown = 0 if strange is None or strange in around else sum(own.count(strange) for own in ids)
-    return Tokenized(tuple(ids), cut, empty, 0 if padding is None else int(padding), unknown)
+    special_ids = {getattr(tokenizer, f"{name}_token_id", None) for name in ("cls", "sep", "bos", "eos", "pad")}
+    is_told = unknown_id is not None and unknown_id not in special_ids
+    unknown = sum(ids.count(unknown_id) for ids in all_ids) if is_told else 0
+    return Tokenized(tuple(all_ids), cut, empty, 0 if padding is None else int(padding), unknown)
 
 
 def is_unicode(text: str) -> bool:
@@ -99,11 +108,10 @@ def is_unicode(text: str) -> bool:
 
 def longest(encoder: Encoder) -> int:
     """Tokens that the model allows in a text."""
-    told = encoder.config.get("max_position_embeddings") or 512
-    if not isinstance(told, int) or told < 1:
-        raise BadModel(f"{encoder.name}: config.json says max_position_embeddings {told!r}.")
-    found = told
+    positions = encoder.config.get("max_position_embeddings") or UNSAID_LENGTH
+    if not isinstance(positions, int) or positions < 1:
+        raise BadModel(f"{encoder.name}: config.json says max_position_embeddings {positions!r}.")
     # RoBERTa and MPNet number positions from the padding index on.
     if encoder.family.model_types[0] in ("roberta", "xlm-roberta", "camembert", "mpnet", "esm"):
-        found -= int(encoder.config.get("pad_token_id") or 1) + 1
-    return max(found, 1)
+        positions -= int(encoder.config.get("pad_token_id") or 1) + 1
+    return max(positions, 1)

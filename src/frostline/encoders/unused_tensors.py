@@ -1,5 +1,7 @@
-"""What a model brings and transformers drops without a word: tensors that have no place in its class, settings that the
-class does not read. Where these belong to attention, the network that is run is not the one that was trained."""
+"""Tensors and settings of a model that its class in transformers drops without a warning.
+
+Where these belong to attention, the network that is run is not the one that was trained.
+"""
 
 import re
 from collections.abc import Collection
@@ -18,33 +20,36 @@ ATTENTION = re.compile(r"alibi|distance_emb|rel_pos|rel_emb|relative|rotary")
 HEADS = re.compile(
     r"^(\w+\.)?(cls|\w*classifier\w*|\w*pooler|lm_head|\w*predictions?|qa_outputs|contact_head|heads?)\b"
 )
-"""What begins like this is what a task adds on top of the encoder."""
+"""Beginnings of the names of tensors that a task adds on top of the encoder."""
 SETTINGS = re.compile(r"position_embedding_type|alibi|rotary|rope|relative_|attention_window")
-ALIBI = re.compile(r"alibi")
 """In names of settings: attention that a class without such a setting does not have."""
+ALIBI = re.compile(r"alibi")
+"""In names of settings, of a family with rotary positions."""
 SHOWN = 6
-"""Kinds of names in a sentence."""
+"""Kinds of names that a sentence lists."""
 
 
 def unused(encoder: Encoder) -> tuple[str, ...]:
     """Names of the tensors that the family's class in transformers has no place for: heads of other tasks, buffers.
 
-    Raises BadModel when one belongs to attention, to a layer or to an adapter, or when a setting that changes attention
-    is one that the class does not read.
+    Raises
+    ------
+    BadModel
+        One belongs to attention, to a layer or to an adapter, or a setting that changes attention is not read.
     """
     known = _stock(encoder)
     rest = [name for name in sorted(encoder.tensors.names) if name not in known]
     stored = [encoder.tensors.stored[name] for name in rest]
-    own = {name.removeprefix(encoder.prefix).split(".")[0] for name in known}
+    encoder_parts = {name.removeprefix(encoder.prefix).split(".")[0] for name in known}
     adapters = [stored[place] for place, name in enumerate(rest) if ADAPTER.search(name)]
-    foreign = [stored[place] for place, name in enumerate(rest) if _of_attention(encoder, name, own)]
+    foreign = [stored[place] for place, name in enumerate(rest) if _of_attention(encoder, name, encoder_parts)]
     reasons = []
     if adapters:
-        reasons.append(f"{_count(adapters)} of adapters ({grouped(adapters)})")
+        reasons.append(f"{counted(adapters)} of adapters ({grouped(adapters)})")
     elif encoder.folder is not None and (encoder.folder / ADAPTER_FILE).is_file():
         reasons.append(f"an adapter beside its weights ({ADAPTER_FILE})")
     if foreign := [name for name in foreign if name not in adapters]:
-        reasons.append(f"{_count(foreign)} of attention or inside layers ({grouped(foreign)})")
+        reasons.append(f"{counted(foreign)} of attention or inside layers ({grouped(foreign)})")
     reasons += [f"the setting {name} = {value!r}" for name, value in _strange_settings(encoder).items()]
     if reasons:
         advice = (
@@ -61,19 +66,20 @@ def unused(encoder: Encoder) -> tuple[str, ...]:
     return tuple(stored)
 
 
-def _count(names: Collection[str]) -> str:
+def counted(names: Collection[str]) -> str:
+    """Their number, in words."""
     return f"{len(names)} tensor{'' if len(names) == 1 else 's'}"
 
 
 def grouped(names: Collection[str]) -> str:
-    """Names for a sentence: those that differ in a number only are one, with how many they are."""
+    """Names for a sentence: those that differ in a number only are listed once, with their count."""
     counts: dict[str, int] = {}
     for name in names:
-        alike = re.sub(r"\b\d+\b", "N", name)
-        counts[alike] = counts.get(alike, 0) + 1
-    # One of its kind keeps its own number.
-    single = {re.sub(r"\b\d+\b", "N", name): name for name in names}
-    shown = [single[alike] if count == 1 else f"{alike} × {count}" for alike, count in counts.items()]
+        pattern = re.sub(r"\b\d+\b", "N", name)
+        counts[pattern] = counts.get(pattern, 0) + 1
+    # The only name of its pattern keeps its number.
+    last = {re.sub(r"\b\d+\b", "N", name): name for name in names}
+    shown = [last[pattern] if count == 1 else f"{pattern} × {count}" for pattern, count in counts.items()]
     more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
     return ", ".join(shown[:SHOWN] + more)
 
@@ -94,17 +100,17 @@ def _stock(encoder: Encoder) -> frozenset[str]:
     """Names of the tensors of the family's class in transformers with these settings, without making them."""
     cls = getattr(need("transformers"), encoder.family.model_class)
     with torch.device("meta"):
-        made: Any = cls(settings(encoder))
-    names = renamed(encoder.name, InMemory(made.state_dict()), encoder.family).names
+        model: Any = cls(settings(encoder))
+    names = renamed(encoder.name, InMemory(model.state_dict()), encoder.family).names
     return frozenset(encoder.prefix + name for name in names)
 
 
-def _of_attention(encoder: Encoder, name: str, own: Collection[str]) -> bool:
-    """Whether a tensor that is not used would change attention or a layer; ``own``: the parts of the encoder."""
+def _of_attention(encoder: Encoder, name: str, encoder_parts: Collection[str]) -> bool:
+    """Whether a tensor that is not used would change attention or a layer."""
     rest = name.removeprefix(encoder.prefix)
     if name.endswith(COMPUTED) or HEADS.match(name) or HEADS.match(rest):
         return False
     if ATTENTION.search(name):
         return True
-    inside = name.startswith(encoder.prefix) and rest.split(".")[0] in own
+    inside = name.startswith(encoder.prefix) and rest.split(".")[0] in encoder_parts
     return inside and (rest.startswith(encoder.family.layer.split("{}")[0]) or bool(re.search("att(entio)?n", rest)))

@@ -1,12 +1,16 @@
-"""The page of a reproduction: one HTML file without any request, made from results that are already on disk."""
+"""One offline HTML page: a template filled with figures and tables, its style and drawings inlined."""
 
+import io
 import re
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from frostline import plot
 from frostline.files.atomic import write_atomically
@@ -44,6 +48,36 @@ def maths(text: str) -> Markup:
     found = re.sub(r"\^([−-]?[0-9.]+(?:/[0-9]+)?)", r"<sup>\1</sup>", found)
     found = re.sub(r"(?<=[\w♯ρℓθ̃*])_([A-Za-zβτ])(?![a-z])", r"<sub>\1</sub>", found)
     return Markup(found)
+
+
+def figure_section(name: str, title: str, reading: str, figure: Figure, *, label: str = "") -> dict[str, Any]:
+    """A figure of a page: the name and title of its section, how to read it, and the drawing.
+
+    ``label``: for those who cannot see it, where the title does not say enough.
+    """
+    drawing = io.StringIO()
+    plot.write_svg(figure, drawing)
+    svg = Markup(inlined(drawing.getvalue(), name, label or title))
+    return {"name": name, "title": title, "reading": reading, "svg": svg}
+
+
+def table_section(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], reading: str = ""
+) -> dict[str, Any]:
+    """A table of a page; cells are shown as ``cell`` writes them."""
+    cells = [[cell(value) for value in row] for row in rows]
+    return {"title": title, "reading": reading, "columns": list(columns), "rows": cells}
+
+
+def cell(value: object) -> str:
+    """A value in a table: four digits of a number, a dash where there is none.
+
+    >>> cell(0.123456), cell(float("nan")), cell(12)
+    ('0.1235', '–', '12')
+    """
+    if isinstance(value, float | np.floating):
+        return f"{value:.4g}" if np.isfinite(value) else "–"
+    return "–" if value is None else str(value)
 
 
 def inlined(svg: str, name: str, label: str) -> str:

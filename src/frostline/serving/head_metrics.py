@@ -8,14 +8,12 @@ and has no number.
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Float
 
 from frostline.encoders.fold import Norm, folded
 from frostline.encoders.spectra import Factors
 from frostline.errors import BadParameter
 from frostline.monitoring.hooks import Taking, Tap
 from frostline.monitoring.scorer import Scorer
-from frostline.theory.spectrum import dominant_of_product
 
 MOST = 1024
 """Heads of a model that get a metric each, at most."""
@@ -23,14 +21,6 @@ EVERY = 8
 """One pass in so many is looked at."""
 FORGETS = 0.1
 """Weight of a new pass in the mean."""
-
-
-def leading(outer: Float[np.ndarray, "d k"], inner: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "d m"]:
-    """An orthonormal basis of where outer @ inner draws tokens to: that of ``frostline.limit``, from k×k matrices.
-
-    No columns where it draws them nowhere: nothing is ahead of the eigenvalue 0 that every product of rank k < d has.
-    """
-    return dominant_of_product(outer, inner, epsilon=float(np.finfo(outer.dtype).eps), resolve=False).ends
 
 
 class Heads:
@@ -45,9 +35,8 @@ class Heads:
         self._layers: list[tuple[Norm, np.ndarray, np.ndarray]] = []
         self._drawn: list[np.ndarray] = []
         for layer in layers:
-            given = Factors.of(layer)
-            parts = zip(given.query, given.key, given.value, given.output, strict=True)
-            bases = [leading(output, value @ key.T @ query) for query, key, value, output in parts]
+            leads = Factors.of(layer).dominant(epsilon=float(np.finfo(np.float64).eps), resolve=False)
+            bases = [lead.ends for lead in leads]
             owner = np.repeat(np.arange(len(bases)), [basis.shape[1] for basis in bases])
             which = (owner[:, None] == np.arange(len(bases))).astype(float)
             self._layers.append((layer.norm, np.concatenate(bases, 1), which))

@@ -1,6 +1,5 @@
 """The phase diagram of a sweep: one measure, as colour, over two axes; as a page, and as SVG and PNG."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pyarrow as pa
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -17,7 +15,7 @@ from matplotlib.patches import Patch
 from frostline import plot
 from frostline.errors import BadParameter
 from frostline.files.suggestions import suggestion
-from frostline.report.html import inlined, render
+from frostline.report.html import figure_section, render, table_section
 from frostline.sweeping.columns import MEANINGS
 from frostline.sweeping.dataset import read_table
 
@@ -199,20 +197,12 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
     stem = out / f"_diagram-{found.x}-{found.y}-{found.color}"
     # Names of columns have dots in them, which are no endings here.
     plot.save(figure, stem.with_name(stem.name + ".x"))
-    buffer = io.StringIO()
-    plot.write_svg(figure, buffer)
     title = f"{found.color} over {found.x} and {found.y}"
     reading = (
         f"Each cell is one value of {found.x} and one of {found.y}; cells are equally large, whatever the steps "
         f"between values. Pale grey: no run there has a value of {found.color}; a cell in which only some have says "
         "how many. Hatched: no run there. Crosses: some run there failed; its row says why."
     )
-    shown = {
-        "name": "diagram",
-        "title": "Phase diagram",
-        "reading": reading,
-        "svg": Markup(inlined(buffer.getvalue(), "diagram", title)),
-    }
     rows = [
         [
             _told(found.ys[row]),
@@ -225,19 +215,14 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
         for column in range(len(found.xs))
         if any(counts := (found.runs[row, column], found.failed[row, column]))
     ]
-    cells = {
-        "title": "Cells",
-        "reading": "",
-        "columns": [found.y, found.x, found.color, "runs with one", "runs done", "failed"],
-        "rows": rows,
-    }
+    columns = [found.y, found.x, found.color, "runs with one", "runs done", "failed"]
     return render(
         stem.with_name(stem.name + ".html"),
         "sweep.html",
         title=f"{out.resolve().name}: {title}",
         sentence=found.describe(),
-        figures=[shown],
-        tables=[cells],
+        figures=[figure_section("diagram", "Phase diagram", reading, figure, label=title)],
+        tables=[table_section("Cells", columns, rows)],
     )
 
 

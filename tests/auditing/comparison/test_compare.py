@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frostline as fl
-from frostline.auditing.comparison.compare import compare, diff
+from frostline.auditing.comparison.compare import diff
+from frostline.auditing.comparison.rounding import compare
 from tests.encoders import tiny
 
 
@@ -220,7 +221,9 @@ def test_the_sentence_is_about_the_layers_that_changed():
 
 
 def test_a_comparison_saves_itself(tmp_path):
-    page = fl.diff(tiny.model("BERT"), tiny.model("BERT", seed=1)).save(tmp_path / "diff")
+    comparison = fl.diff(tiny.model("BERT"), tiny.model("BERT", seed=1))
+    page = comparison.save(tmp_path / "diff")
+    assert "layer 2: changed (" in comparison.describe() and "labels: unchanged (equal)" in comparison.describe()
     assert page.name == "index.html" and (tmp_path / "diff" / "heads.csv").read_text().startswith('"layer"')
 
 

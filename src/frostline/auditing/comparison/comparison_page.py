@@ -1,12 +1,10 @@
-"""A comparison as a folder: the page, the JSON, tables and figures."""
+"""A comparison as a folder: its page, JSON, tables and figures."""
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from frostline import plot
@@ -15,11 +13,12 @@ from frostline.auditing.comparison.compare import Comparison
 from frostline.auditing.comparison.outer_tensors import name_of
 from frostline.auditing.comparison.parts import SHOWN, shown
 from frostline.auditing.comparison.rounding import Verdict
-from frostline.auditing.page import number, rows_of
-from frostline.auditing.save import check_folder, write_table
+from frostline.auditing.page import rows_of
+from frostline.auditing.save import PAGE, check_folder, save_figures, write_table
+from frostline.encoders.model_folders import short_name
 from frostline.files.atomic import write_atomically
 from frostline.files.plain_json import as_json
-from frostline.report.html import inlined, render
+from frostline.report.html import cell, figure_section, render
 
 AT_WORK = (
     ("frost_line", "frost line, cloud"),
@@ -27,9 +26,13 @@ AT_WORK = (
     ("kappa", "κ, median"),
     ("fidelity_argmax", "fidelity of zero temperature, median"),
 )
+"""Numbers of a model at work, and their names on the page."""
 PARTS = ("query", "key", "value", "output")
+"""Matrices of a layer whose change is shown."""
 BADGES = {"unchanged": "holds", "rounding": "undecided", "changed": "fails"}
+"""The style of each verdict."""
 FACTS = "diff.json"
+"""The result as JSON; a folder that has it is known as a comparison."""
 MEANINGS = (
     "beta: the largest inverse temperature, ‖B‖₂; beta_ratio: tuned over base. kind: what leads in A = VBᵀ. gap_base: "
     "lead over the next eigenvalue of the base's A/‖A‖. spectrum_A, spectrum_V: root mean square distance of the "
@@ -38,6 +41,7 @@ MEANINGS = (
     "format it is stored in (the coarser of the two models), the larger of two draws. A head's numbers take in the "
     "norm in front of it, which may be that of the layer before or of the embeddings."
 )
+"""Columns of the tables."""
 DRAWN = {
     "spectrum_A": "spectrum of A, moved by",
     "angle_A": "A leads elsewhere by, °",
@@ -67,55 +71,53 @@ READINGS = {
         "temperature and leading direction against the base; dotted, how far rounding alone turns that direction.",
     ),
 }
+"""Title of each figure, and how to read it."""
 
 
-def save_comparison(found: Comparison, folder: Path, *, steps: Series | None = None) -> Path:
+def save_comparison(comparison: Comparison, folder: Path, *, steps: Series | None = None) -> Path:
     """Write everything; the page's path."""
     check_folder(folder, FACTS, "a comparison")
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    facts = found.facts() | ({} if steps is None else {"steps": steps.layers.to_pylist()})
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = comparison.facts() | ({} if steps is None else {"steps": steps.layers.to_pylist()})
     write_atomically(folder / FACTS, as_json(facts))
-    tables = {"layers": found.layers, "heads": found.heads} | ({} if steps is None else {"steps": steps.layers})
+    tables = {"layers": comparison.layers, "heads": comparison.heads} | (
+        {} if steps is None else {"steps": steps.layers}
+    )
     for name, table in tables.items():
         write_table(table, folder / name)
-    figures = {"heads": _heads(found)} | ({} if steps is None else {"steps": _steps(steps)})
-    figures |= {} if found.text is None else {"work": _work(found)}
-    for name in READINGS.keys() - figures.keys():
-        # Of an older comparison in the same folder.
-        for end in (".png", ".svg"):
-            (folder / "figures" / f"{name}{end}").unlink(missing_ok=True)
-    for name, figure in figures.items():
-        plot.save(figure, folder / "figures" / name)
+    figures = {"heads": _heads(comparison)} | ({} if steps is None else {"steps": _steps(steps)})
+    figures |= {} if comparison.text is None else {"work": _work(comparison)}
+    save_figures(figures, folder / "figures", READINGS.keys())
     return render(
-        folder / "index.html",
+        folder / PAGE,
         "diff.html",
-        title=f"{_short(found.base)} against {_short(found.tuned)}",
-        sentence=found.sentence,
+        title=f"{short_name(comparison.base)} against {short_name(comparison.tuned)}",
+        sentence=comparison.sentence,
         outside=[
             {"name": name, "verdict": verdict, "evidence": evidence, "badge": BADGES[verdict]}
-            for name, verdict, evidence in _beside(found)
+            for name, verdict, evidence in _beside(comparison)
         ],
-        not_compared=found.not_compared,
-        rows=[_row(row) for row in found.rows],
-        text=found.text,
-        work=[] if found.text is None else [_worked(found.text, *one) for one in AT_WORK],
+        not_compared=comparison.not_compared,
+        rows=[_row(row) for row in comparison.rows],
+        text=comparison.text,
+        work=[] if comparison.text is None else [_worked(comparison.text, *number) for number in AT_WORK],
         parts=PARTS,
         layers=[
-            {**row, "badge": BADGES[row["verdict"]], **{name: number(row[name]) for name in PARTS}}
-            for row in found.layers.to_pylist()
+            {**row, "badge": BADGES[row["verdict"]], **{name: cell(row[name]) for name in PARTS}}
+            for row in comparison.layers.to_pylist()
         ],
-        figures=[_shown(name, figure) for name, figure in figures.items()],
+        figures=[figure_section(name, *READINGS[name], figure) for name, figure in figures.items()],
         tables=[rows_of(name.capitalize(), table, MEANINGS) for name, table in tables.items() if name != "layers"],
     ).absolute()
 
 
-def _beside(found: Comparison) -> Iterator[tuple[str, Verdict, str]]:
-    """Everything that is in no layer: what it is, its verdict, and the evidence."""
-    yield "outside the layers", found.outside["verdict"], found.outside["evidence"]
-    for part in found.parts:
+def _beside(comparison: Comparison) -> Iterator[tuple[str, Verdict, str]]:
+    """Name, verdict and evidence of everything that is in no layer."""
+    yield "outside the layers", comparison.outside["verdict"], comparison.outside["evidence"]
+    for part in comparison.parts:
         yield part.name, part.verdict, "; ".join(part.differences[:SHOWN]) + _more(part.differences) or "equal"
-    differ = found.outside["settings"]
-    yield "settings", "changed" if differ else "unchanged", "; ".join(differ) or "equal"
+    settings = comparison.outside["settings"]
+    yield "settings", "changed" if settings else "unchanged", "; ".join(settings) or "equal"
 
 
 def _more(differences: Sequence[str]) -> str:
@@ -130,37 +132,27 @@ def _row(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "table": shown(table["table"]),
         "more": f"{abs(more)} only in the {which} model" if more else "none",
-        "median": number(table["median"]),
+        "median": cell(table["median"]),
         "most": ", ".join(named) or "none moved",
     }
 
 
 def _worked(text: Mapping[str, Any], name: str, title: str) -> list[str]:
-    shown = (text["base"][name], text["tuned"][name])
-    return [title, *("–" if one is None else " to ".join(map(number, np.atleast_1d(one).tolist())) for one in shown)]
+    """A row of the table of the two models at work."""
+    values = (text["base"][name], text["tuned"][name])
+    return [title, *(" to ".join(map(cell, np.atleast_1d(value).tolist())) for value in values)]
 
 
-def _short(name: str) -> str:
-    return "/".join(Path(name).parts[-2:])
-
-
-def _shown(name: str, figure: Figure) -> dict[str, Any]:
-    buffer = io.StringIO()
-    plot.write_svg(figure, buffer)
-    title, reading = READINGS[name]
-    return {"name": name, "title": title, "reading": reading, "svg": Markup(inlined(buffer.getvalue(), name, title))}
-
-
-def _heads(found: Comparison) -> Figure:
-    shape = (len(found.layers), -1)
+def _heads(comparison: Comparison) -> Figure:
+    shape = (len(comparison.layers), -1)
     axes, figure = plot.panels(6, width=2.8)
-    ratio = np.log2(np.array(found.heads["beta_ratio"].to_pylist())).reshape(shape)
+    ratio = np.log2(np.array(comparison.heads["beta_ratio"].to_pylist())).reshape(shape)
     far = max(0.1, float(np.abs(ratio).max()))
     doublings: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -far, "vmax": far}
     turned: dict[str, Any] = {"cmap": "cividis", "vmin": 0, "vmax": 90}
     for ax, values, title, style in zip(
         axes,
-        (ratio, *(found.heads[name] for name in DRAWN)),
+        (ratio, *(comparison.heads[name] for name in DRAWN)),
         ("β, doublings", *DRAWN.values()),
         (doublings, {"cmap": "cividis"}, turned, turned, turned, turned),
         strict=True,
@@ -173,13 +165,13 @@ def _heads(found: Comparison) -> Figure:
     return figure
 
 
-def _work(found: Comparison) -> Figure:
+def _work(comparison: Comparison) -> Figure:
     axes, figure = plot.panels(3, width=4.4)
     for ax, name, title in zip(
         axes, ("travelled", "fidelity", "kappa"), ("angle travelled", "fidelity", "κ"), strict=True
     ):
-        for place, (which, colour) in enumerate((("base", "#1f6fb2"), ("tuned", "#d1661d"))):
-            values = np.array(found.layers[f"{name}_{which}"].to_pylist(), dtype=float)
+        for place, (which, colour) in enumerate((("base", plot.BLUE), ("tuned", plot.ORANGE))):
+            values = np.array(comparison.layers[f"{name}_{which}"].to_pylist(), dtype=float)
             ax.plot(np.arange(len(values)), values, "os"[place] + "-", ms=3, color=colour, label=which)
         ax.set(xlabel="layer", title=title)
         ax.set_xticks(range(0, len(found.layers), max(1, len(found.layers) // 8)))
@@ -187,24 +179,24 @@ def _work(found: Comparison) -> Figure:
     return figure
 
 
-def _steps(found: Series) -> Figure:
+def _steps(steps: Series) -> Figure:
     (left, middle, right), figure = plot.panels(3, width=4.4)
-    table = {name: np.array(found.layers[name].to_pylist()) for name in found.layers.column_names}
+    table = {name: np.array(steps.layers[name].to_pylist()) for name in steps.layers.column_names}
     layers = np.unique(table["layer"])
     for place, layer in enumerate(layers):
-        mine = table["layer"] == layer
+        rows = table["layer"] == layer
         label = f"layer {layer}" if place in (0, len(layers) - 1) else None
         for ax, name in ((left, "query"), (middle, "beta_ratio"), (right, "angle_A")):
             ax.plot(
-                table["step"][mine], table[name][mine], "o-", ms=3, color=plot.shade(place, len(layers)), label=label
+                table["step"][rows], table[name][rows], "o-", ms=3, color=plot.shade(place, len(layers)), label=label
             )
     left.set(xlabel="step", ylabel="‖ΔW_Q‖/‖W_Q‖", title="change of the query matrix")
     middle.set(xlabel="step", ylabel="β/β of the base (median head)", title="temperature")
     for place, layer in enumerate(layers):
-        mine = table["layer"] == layer
+        rows = table["layer"] == layer
         label = "by rounding alone" if place == 0 else None
         right.plot(
-            table["step"][mine], table["angle_A_rounded"][mine], ":", color=plot.shade(place, len(layers)), label=label
+            table["step"][rows], table["angle_A_rounded"][rows], ":", color=plot.shade(place, len(layers)), label=label
         )
     right.set(xlabel="step", ylabel="angle, degrees (median head)", title="A's leading direction")
     for ax in (left, middle, right):

@@ -17,7 +17,7 @@ from frostline.encoders.live_model import COMPUTED
 from frostline.encoders.load import Encoder
 
 MOST_MOVED = 10
-"""Embedding rows that are named."""
+"""Embedding rows of a table that are named, at most."""
 WORDS = ("word_embeddings", "tok_embeddings")
 """Names of tables with a row per token of the vocabulary."""
 Modules = Mapping[str, Mapping[str, str]]
@@ -28,7 +28,7 @@ Modules = Mapping[str, Mapping[str, str]]
 class Rows:
     """An embedding table row by row: how many rows each model has, and which of those of both moved most.
 
-    ``median``, ``most``: ‖Δ‖ over the norm of the base's row (the usual one, where that is zero).
+    ``median``, ``most``: ‖Δ‖ over the norm of the base's row (the usual base, where that is zero).
     """
 
     table: str
@@ -39,10 +39,11 @@ class Rows:
 
     @property
     def of_words(self) -> bool:
+        """Whether the table has a row per token of the vocabulary."""
         return self.table.rsplit(".", 1)[-1] in WORDS
 
     def facts(self, tokens: Mapping[int, str]) -> dict[str, Any]:
-        """With each row's token, where the table is one of words."""
+        """With each row's token, where the table is base of words."""
         most = [{"row": row, "token": tokens.get(row) if self.of_words else None, "change": c} for row, c in self.most]
         return {
             "table": self.table,
@@ -63,68 +64,82 @@ class Outside:
 
     @property
     def verdict(self) -> Verdict:
-        return worst({name: each.verdict for name, each in self.moved.items()})
+        """The worst of the modules."""
+        return worst(each.verdict for each in self.moved.values())
 
 
-def compare_outside(one: Encoder, other: Encoder) -> Outside:
+def compare_outside(base: Encoder, tuned: Encoder) -> Outside:
     """Everything that is in no layer."""
-    mine, theirs = _modules(one), _modules(other)
+    base_modules, tuned_modules = _modules(base), _modules(tuned)
     moved: dict[str, Moved] = {}
     head: dict[str, Moved] = {}
     rows = []
-    for name in sorted(mine.keys() & theirs.keys()):
-        found = _of_module(one, other, name, mine[name], theirs[name])
-        (moved if _is_encoder(one, name) or name.startswith("pooler") else head)[name] = found
-        if name.startswith("embeddings.") and found.verdict == "changed" and {".weight"} <= mine[name].keys():
-            rows.append(_rows(name, *(e.tensors[m[name][".weight"]] for e, m in ((one, mine), (other, theirs)))))
-    for which, encoder, own, others in (("base", one, mine, theirs), ("tuned", other, theirs, mine)):
-        for name in _without_copies(encoder, own, others):
+    for name in sorted(base_modules.keys() & tuned_modules.keys()):
+        before, after = base_modules[name], tuned_modules[name]
+        module = _of_module(base, tuned, name, before, after)
+        (moved if _is_encoder(base, name) or name.startswith("pooler") else head)[name] = module
+        if name.startswith("embeddings.") and module.verdict == "changed" and ".weight" in before:
+            rows.append(_rows(name, base.tensors[before[".weight"]], tuned.tensors[after[".weight"]]))
+    for which, encoder, modules, others in (
+        ("base", base, base_modules, tuned_modules),
+        ("tuned", tuned, tuned_modules, base_modules),
+    ):
+        for name in _without_copies(encoder, modules, others):
             (moved if _is_encoder(encoder, name) else head)[name] = Moved("changed", 1.0, f"only in the {which} model")
-    built = [" ".join(map(str, encoder.config.get("architectures") or [])) for encoder in (one, other)]
+    built = [" ".join(map(str, encoder.config.get("architectures") or [])) for encoder in (base, tuned)]
     if all(built) and built[0] != built[1]:
         head["architectures"] = Moved("changed", 1.0, f"{shown(built[0])} and {shown(built[1])}")
-    differ = {name: each for name, each in head.items() if each.verdict != "unchanged"}
-    words = tuple(f"{shown(name)}: {each.why}" for name, each in differ.items())
-    verdict = worst({name: each.verdict for name, each in differ.items()})
+    differing = {name: each for name, each in head.items() if each.verdict != "unchanged"}
+    words = tuple(f"{shown(name)}: {each.why}" for name, each in differing.items())
+    verdict = worst(each.verdict for each in differing.values())
     return Outside(moved, tuple(rows), Part("task head", verdict, words))
+
+
+def module_of(tensor: str) -> str:
+    """The name of a tensor's module; a tensor that is no module's weight or bias counts as one.
+
+    >>> module_of("encoder.layer.0.output.dense.bias")
+    'encoder.layer.0.output.dense'
+    """
+    return re.sub(r"\.(weight|bias)$", "", tensor)
 
 
 def _modules(encoder: Encoder) -> dict[str, dict[str, str]]:
     inside = encoder.family.layer.split("{}")[0]
-    found: dict[str, dict[str, str]] = {}
+    modules: dict[str, dict[str, str]] = {}
     for name in sorted(encoder.tensors.names):
         bare = name.removeprefix(encoder.prefix)
         if not name.endswith(COMPUTED) and not bare.startswith(inside):
-            module = re.sub(r"\.(weight|bias)$", "", bare)
-            found.setdefault(module, {})[bare.removeprefix(module)] = name
-    return found
+            module = module_of(bare)
+            modules.setdefault(module, {})[bare.removeprefix(module)] = name
+    return modules
 
 
 def _is_encoder(encoder: Encoder, module: str) -> bool:
-    """By the first part of its name: those of a family's own modules."""
+    """Whether a module is one of the family's own, by the first part of its name."""
     family = encoder.family
-    own = (family.layer, family.entry_norm, family.entry_map, family.final_norm, "embeddings", "encoder")
-    return module.split(".")[0] in {name.split(".")[0] for name in own if name}
+    names = (family.layer, family.entry_norm, family.entry_map, family.final_norm, "embeddings", "encoder")
+    return module.split(".")[0] in {name.split(".")[0] for name in names if name}
 
 
-def _without_copies(encoder: Encoder, own: Modules, others: Modules) -> Iterator[str]:
-    """Modules that the other model lacks; not copies of what both have, which files may leave out."""
-    shared = [encoder.tensors[name] for module in own.keys() & others.keys() for name in own[module].values()]
-    for module in sorted(own.keys() - others.keys()):
-        tensors = [encoder.tensors[name] for name in own[module].values()]
-        if not all(any(one.shape == it.shape and torch.equal(one, it) for it in shared) for one in tensors):
+def _without_copies(encoder: Encoder, modules: Modules, others: Modules) -> Iterator[str]:
+    """Modules that the other model lacks; not copies of modules that both have, which files may leave out."""
+    shared = [encoder.tensors[name] for module in modules.keys() & others.keys() for name in modules[module].values()]
+    for module in sorted(modules.keys() - others.keys()):
+        tensors = [encoder.tensors[name] for name in modules[module].values()]
+        if not all(any(copy.shape == kept.shape and torch.equal(copy, kept) for kept in shared) for copy in tensors):
             yield module
 
 
-def _of_module(one: Encoder, other: Encoder, name: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> Moved:
-    found = []
-    for end in sorted(mine.keys() | theirs.keys(), reverse=True):
-        if end not in mine or end not in theirs:
-            found.append(Moved("changed", 1.0, f"{end} only in the {'tuned' if end not in mine else 'base'} model"))
+def _of_module(base: Encoder, tuned: Encoder, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> Moved:
+    tensors = []
+    for end in sorted(before.keys() | after.keys(), reverse=True):
+        if end not in before or end not in after:
+            which = "tuned" if end not in before else "base"
+            tensors.append(Moved("changed", 1.0, f"{end} only in the {which} model"))
         else:
-            found.append(_of_table(one.tensors[mine[end]], other.tensors[theirs[end]], shown(f"{name}{end}")))
-    verdict = worst({str(number): each.verdict for number, each in enumerate(found)})
-    return Moved(verdict, found[0].change, next(each.why for each in found if each.verdict == verdict))
+            tensors.append(_of_table(base.tensors[before[end]], tuned.tensors[after[end]], shown(f"{name}{end}")))
+    return Moved.together(tensors)
 
 
 def _of_table(base: Tensor, tuned: Tensor, name: str) -> Moved:
@@ -134,19 +149,19 @@ def _of_table(base: Tensor, tuned: Tensor, name: str) -> Moved:
     if base.ndim != tuned.ndim or base.ndim == 0 or base.shape[1:] != tuned.shape[1:]:
         return Moved("changed", 1.0, f"shape {tuple(base.shape)} and {tuple(tuned.shape)}")
     both = min(len(base), len(tuned))
-    found = compare(base[:both], tuned[:both], name)
+    common = compare(base[:both], tuned[:both], name)
     which = "tuned" if len(tuned) > both else "base"
     more = max(len(base), len(tuned)) - both
-    same = "the others unchanged" if found.verdict == "unchanged" else f"the others {found.verdict}: {found.why}"
-    return Moved("changed", found.change, f"{more} rows only in the {which} model, {same}")
+    same = "the others unchanged" if common.verdict == "unchanged" else f"the others {common.verdict}: {common.why}"
+    return Moved("changed", common.change, f"{more} rows only in the {which} model, {same}")
 
 
 def _rows(name: str, base: Tensor, tuned: Tensor) -> Rows:
     both = min(len(base), len(tuned))
-    one, other = (part[:both].reshape(both, -1).double() for part in (base, tuned))
-    size = one.norm(dim=1)
+    before, after = (table[:both].reshape(both, -1).double() for table in (base, tuned))
+    size = before.norm(dim=1)
     usual = float(size[size > 0].median()) if bool((size > 0).any()) else 1.0
-    moved = (other - one).norm(dim=1) / torch.where(size > 0, size, usual)
+    moved = (after - before).norm(dim=1) / torch.where(size > 0, size, usual)
     order = moved.argsort(descending=True)[:MOST_MOVED].tolist()
     most = tuple((row, float(moved[row])) for row in order if moved[row] > 0)
     return Rows(name, len(base), len(tuned), float(moved.median()), most)

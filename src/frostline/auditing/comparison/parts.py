@@ -1,4 +1,4 @@
-"""A part of a model's folder beside its layers, compared: its verdict and every difference in words."""
+"""Parts of a model's folder beside its layers, compared: a verdict and every difference in words."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,17 +10,34 @@ from frostline.auditing.comparison.rounding import Verdict
 from frostline.encoders.load import CONFIG_LIMIT
 from frostline.errors import BadModel
 from frostline.printable import printable
+from frostline.results import Result
 
 SHOWN = 5
 """Differences of a part that a sentence names."""
 LONGEST = 100
 """Characters of a name or a value from a file that are shown."""
 NOT_SET = "not set"
+"""The value of a setting that a file does not have."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """Task head, labels, tokenizer, …: ``differences`` is empty where nothing changed."""
+@dataclass(frozen=True, repr=False)
+class Part(Result):
+    """A part of two models beside their layers, compared.
+
+    Attributes
+    ----------
+    name
+        Task head, labels, tokenizer, pooling and modules, or image settings.
+    verdict
+        "unchanged", "rounding" or "changed".
+    differences
+        Every difference in words; empty where nothing changed.
+
+    Examples
+    --------
+    >>> Part.of("labels", ["id2label.0: cold and warm"])
+    Part(labels: changed (id2label.0: cold and warm))
+    """
 
     name: str
     verdict: Verdict
@@ -33,7 +50,12 @@ class Part:
 
     @property
     def evidence(self) -> str:
+        """The first differences."""
         return some(self.differences) if self.differences else "equal"
+
+    def describe(self) -> str:
+        """The verdict with its evidence."""
+        return f"{self.name}: {self.verdict} ({self.evidence})"
 
 
 def some(words: "tuple[str, ...] | list[str]", joined: str = "; ") -> str:
@@ -48,15 +70,15 @@ def shown(value: Any) -> str:
     return printable(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
 
 
-def differences(one: Any, other: Any, name: str = "") -> Iterator[str]:
+def differences(base: Any, tuned: Any, name: str = "") -> Iterator[str]:
     """Every leaf of two trees of tables that differs, with its path."""
-    tables = [isinstance(each, Mapping) for each in (one, other)]
-    if all(tables) or (any(tables) and NOT_SET in (one, other)):
-        one, other = ({} if each == NOT_SET else each for each in (one, other))
-        for key in sorted(one.keys() | other.keys(), key=str):
-            yield from differences(one.get(key, NOT_SET), other.get(key, NOT_SET), f"{name}.{shown(key)}".lstrip("."))
-    elif one != other:
-        yield f"{name}: {shown(one)} and {shown(other)}"
+    are_tables = [isinstance(each, Mapping) for each in (base, tuned)]
+    if all(are_tables) or (any(are_tables) and NOT_SET in (base, tuned)):
+        base, tuned = ({} if each == NOT_SET else each for each in (base, tuned))
+        for key in sorted(base.keys() | tuned.keys(), key=str):
+            yield from differences(base.get(key, NOT_SET), tuned.get(key, NOT_SET), f"{name}.{shown(key)}".lstrip("."))
+    elif base != tuned:
+        yield f"{name}: {shown(base)} and {shown(tuned)}"
 
 
 def read_json(path: Path) -> Any:

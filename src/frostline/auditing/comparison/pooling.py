@@ -1,4 +1,4 @@
-"""What a folder holds around encoder and tokenizer: pooling and other modules of sentence-transformers; image sizes."""
+"""Files around encoder and tokenizer, compared: pooling and other modules of sentence-transformers; image settings."""
 
 import filecmp
 from collections.abc import Iterator, Mapping
@@ -9,11 +9,11 @@ from typing import Any
 from frostline.auditing.comparison.parts import Part, differences, read_json, shown
 from frostline.auditing.comparison.rounding import Verdict, compare, worst
 from frostline.encoders.load import Encoder
+from frostline.encoders.model_folders import MODULES
 from frostline.encoders.tensors import InMemory, OnDisk, plain, weight_files
 from frostline.encoders.tokenization import TOKENIZER_FILES
 from frostline.errors import BadModel
 
-MODULES = "modules.json"
 MOST_MODULES = 32
 """Modules of one sentence-transformers model."""
 USUAL: Mapping[str, Any] = {
@@ -27,7 +27,7 @@ USUAL: Mapping[str, Any] = {
     "similarity_fn_name": "cosine",
     "bias": True,
 }
-"""Settings of sentence-transformers that older versions do not write, and what they are then."""
+"""Settings of sentence-transformers that older versions do not write, with their values then."""
 IDLE = (
     "__version__",
     "model_type",
@@ -35,42 +35,42 @@ IDLE = (
     "embedding_dimension",
     "module_input_name",
 )
-"""Settings that say nothing about the result, or that the weights say too."""
+"""Settings without effect on the result, or that follow from the weights."""
 NEWER = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean"}
 """Names of pooling that sentence-transformers has changed."""
 CUTTING = "sentence_*_config.json"
-"""How texts are cut before the encoder; the name of its family is in that of the file."""
+"""Files of settings for cutting texts before the encoder, whose names hold that of its family."""
 IMAGES = ("preprocessor_config.json", "processor_config.json")
+"""Files of settings for preparing images."""
 READ = {MODULES, "config.json", "config_sentence_transformers.json", *TOKENIZER_FILES, *IMAGES} | {
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "merges.txt",
 }
-"""Files that are compared for what they say."""
+"""Files whose contents are compared."""
 HARMLESS = ("README", "LICENSE", "LICENCE", "NOTICE", ".")
 """Beginnings of the names of files that change no result."""
 
 
-def compare_around(one: Encoder, other: Encoder) -> tuple[list[Part], list[str]]:
+def compare_around(base: Encoder, tuned: Encoder) -> tuple[list[Part], list[str]]:
     """Parts of two folders around encoder and tokenizer, and the files that were not compared."""
-    mine, theirs = _root(one), _root(other)
-    if mine is None or theirs is None:
-        return [], _only_in_memory(mine or theirs)
-    differ = list(_modules(mine, theirs))
-    verdict = worst({line: each for each, line in differ})
-    found = [Part("pooling and modules", verdict, tuple(line for _, line in differ))]
-    if one.family.reads == "images":
-        found.append(Part.of("image settings", list(_files(mine, theirs, IMAGES))))
-    used = {path.resolve() for encoder in (one, other) for path in encoder.files}
-    return found, [*_unread_vocabularies(one, other), *_left(mine, theirs, used)]
+    base_folder, tuned_folder = _root(base), _root(tuned)
+    if base_folder is None or tuned_folder is None:
+        return [], _only_in_memory(base_folder or tuned_folder)
+    differing = list(_modules(base_folder, tuned_folder))
+    verdict = worst(each for each, _ in differing)
+    parts = [Part("pooling and modules", verdict, tuple(line for _, line in differing))]
+    if base.family.reads == "images":
+        parts.append(Part.of("image settings", list(_files(base_folder, tuned_folder, IMAGES))))
+    used = {path.resolve() for encoder in (base, tuned) for path in encoder.files}
+    return parts, [*_unread_vocabularies(base, tuned), *_left(base_folder, tuned_folder, used)]
 
 
 def _only_in_memory(folder: Path | None) -> list[str]:
-    """Nothing where both are in memory: neither has more than its weights and settings."""
-    return (
-        [] if folder is None or not (folder / MODULES).is_file() else ["pooling and modules (one model is in memory)"]
-    )
+    """A note about the one folder's modules; where both models are in memory there are none."""
+    missing = folder is not None and (folder / MODULES).is_file()
+    return ["pooling and modules (one model is in memory)"] if missing else []
 
 
 def _root(encoder: Encoder) -> Path | None:
@@ -81,7 +81,7 @@ def _root(encoder: Encoder) -> Path | None:
     try:
         inside = any(place == folder.name for _, place in _listed(folder.parent))
     except BadModel:
-        # A file of that name which is nothing of this model.
+        # A file of that name that is not of this model.
         inside = False
     return folder.parent if inside else folder
 
@@ -90,70 +90,72 @@ def _listed(root: Path) -> list[tuple[str, str]]:
     """Modules of a sentence-transformers folder: class and place, the place inside the folder."""
     if not (root / MODULES).is_file():
         return []
-    told = read_json(root / MODULES)
-    if not isinstance(told, list) or len(told) > MOST_MODULES or not all(isinstance(one, dict) for one in told):
+    modules = read_json(root / MODULES)
+    if not isinstance(modules, list) or len(modules) > MOST_MODULES or not all(isinstance(m, dict) for m in modules):
         raise BadModel(f"{root / MODULES} is no list of at most {MOST_MODULES} modules.")
-    found = []
-    for one in told:
-        kind, place = str(one.get("type", "")).rsplit(".", 1)[-1], PurePosixPath(str(one.get("path", "")))
+    listed = []
+    for module in modules:
+        kind, place = str(module.get("type", "")).rsplit(".", 1)[-1], PurePosixPath(str(module.get("path", "")))
         if place.is_absolute() or ".." in place.parts:
             raise BadModel(f"{root / MODULES} names the folder {shown(place)}, which is outside the model.")
-        found.append((kind, "" if str(place) == "." else str(place)))
-    return found
+        listed.append((kind, "" if str(place) == "." else str(place)))
+    return listed
 
 
-def _modules(one: Path, other: Path) -> Iterator[tuple[Verdict, str]]:
-    mine, theirs = _listed(one), _listed(other)
-    names = [", ".join(shown(kind) for kind, _ in modules) or "none" for modules in (mine, theirs)]
+def _modules(base: Path, tuned: Path) -> Iterator[tuple[Verdict, str]]:
+    """Differences of the modules that two folders list, each with its verdict."""
+    base_modules, tuned_modules = _listed(base), _listed(tuned)
+    names = [", ".join(shown(kind) for kind, _ in modules) or "none" for modules in (base_modules, tuned_modules)]
     if names[0] != names[1]:
         yield "changed", f"modules: {names[0]} and {names[1]}"
-    words = [] if mine or theirs else _cutting(one, other, "")
-    for number, ((kind, place), (kind_too, place_too)) in enumerate(zip(mine, theirs, strict=False)):
-        name, a, b = f"{number} {shown(kind)}", one / place, other / place_too
-        if kind == kind_too == "Transformer":
-            words += _cutting(a, b, f"{name}.")
-        elif kind == kind_too:
-            words += differences(_usual(a / "config.json"), _usual(b / "config.json"), name)
-            yield from _of_weights(_weights(a), _weights(b), name)
-    for line in (*words, *_files(one, other, ("config_sentence_transformers.json",))):
+    words = [] if base_modules or tuned_modules else _cutting(base, tuned, "")
+    pairs = zip(base_modules, tuned_modules, strict=False)
+    for number, ((kind, base_place), (tuned_kind, tuned_place)) in enumerate(pairs):
+        name, before, after = f"{number} {shown(kind)}", base / base_place, tuned / tuned_place
+        if kind == tuned_kind == "Transformer":
+            words += _cutting(before, after, f"{name}.")
+        elif kind == tuned_kind:
+            words += differences(_unusual(before / "config.json"), _unusual(after / "config.json"), name)
+            yield from _of_weights(_weights(before), _weights(after), name)
+    for line in (*words, *_files(base, tuned, ("config_sentence_transformers.json",))):
         yield "changed", line
 
 
-def _of_weights(one: InMemory | OnDisk, other: InMemory | OnDisk, name: str) -> Iterator[tuple[Verdict, str]]:
-    for part in sorted(one.names | other.names):
-        if part not in one.names or part not in other.names:
-            which = "base" if part in one.names else "tuned"
+def _of_weights(base: InMemory | OnDisk, tuned: InMemory | OnDisk, name: str) -> Iterator[tuple[Verdict, str]]:
+    for part in sorted(base.names | tuned.names):
+        if part not in base.names or part not in tuned.names:
+            which = "base" if part in base.names else "tuned"
             yield "changed", f"{name}: {shown(part)} only in the {which} model"
-        elif one[part].shape != other[part].shape:
+        elif base[part].shape != tuned[part].shape:
             yield "changed", f"{name}: {shown(part)} has another shape"
-        elif (found := compare(one[part], other[part], shown(part))).verdict != "unchanged":
-            yield found.verdict, f"{name}: {shown(part)} {found.verdict}, {found.why}"
+        elif (moved := compare(base[part], tuned[part], shown(part))).verdict != "unchanged":
+            yield moved.verdict, f"{name}: {shown(part)} {moved.verdict}, {moved.why}"
 
 
-def _cutting(one: Path, other: Path, name: str) -> list[str]:
-    """How texts are cut before the encoder."""
-    a, b = (next(iter(sorted(folder.glob(CUTTING))), folder / "none") for folder in (one, other))
-    return [name + line for line in differences(_usual(a), _usual(b))]
+def _cutting(base: Path, tuned: Path, name: str) -> list[str]:
+    """Differences in how texts are cut before the encoder."""
+    before, after = (next(iter(sorted(folder.glob(CUTTING))), folder / "none") for folder in (base, tuned))
+    return [name + line for line in differences(_unusual(before), _unusual(after))]
 
 
-def _files(one: Path, other: Path, names: tuple[str, ...]) -> Iterator[str]:
+def _files(base: Path, tuned: Path, names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
-        yield from differences(_usual(one / name), _usual(other / name), name.removesuffix(".json"))
+        yield from differences(_unusual(base / name), _unusual(tuned / name), name.removesuffix(".json"))
 
 
-def _usual(path: Path) -> dict[str, Any]:
-    """The settings in a file, without what is as usual, under the names that newer versions give."""
-    told = read_json(path) if path.is_file() else {}
-    if not isinstance(told, dict):
-        raise BadModel(f"{path} holds a {type(told).__name__}, not a table of settings.")
-    found = {key: value for key, value in told.items() if key not in IDLE and not key.startswith("pooling_mode_")}
-    modes = [key.removeprefix("pooling_mode_") for key, on in told.items() if key.startswith("pooling_mode_") and on]
+def _unusual(path: Path) -> dict[str, Any]:
+    """The settings in a file that do not have their usual values, under the names that newer versions give them."""
+    table = read_json(path) if path.is_file() else {}
+    if not isinstance(table, dict):
+        raise BadModel(f"{path} holds a {type(table).__name__}, not a table of settings.")
+    settings = {key: value for key, value in table.items() if key not in IDLE and not key.startswith("pooling_mode_")}
+    modes = [key.removeprefix("pooling_mode_") for key, on in table.items() if key.startswith("pooling_mode_") and on]
     if modes:
-        found.setdefault("pooling_mode", "+".join(sorted(NEWER.get(mode, mode) for mode in modes)))
-    if isinstance(found.get("prompts"), dict):
-        found["prompts"] = {name: text for name, text in found["prompts"].items() if text}
+        settings.setdefault("pooling_mode", "+".join(sorted(NEWER.get(mode, mode) for mode in modes)))
+    if isinstance(settings.get("prompts"), dict):
+        settings["prompts"] = {name: text for name, text in settings["prompts"].items() if text}
     usual = USUAL if path.name != "config.json" else {**USUAL, "module_output_name": "sentence_embedding"}
-    return {key: value for key, value in found.items() if value != usual.get(key) and value not in (None, {})}
+    return {key: value for key, value in settings.items() if value != usual.get(key) and value not in (None, {})}
 
 
 def _weights(folder: Path) -> InMemory | OnDisk:
@@ -170,35 +172,36 @@ def _weight_files(folder: Path) -> tuple[Path, ...]:
         return ()
 
 
-def _unread_vocabularies(one: Encoder, other: Encoder) -> Iterator[str]:
+def _unread_vocabularies(base: Encoder, tuned: Encoder) -> Iterator[str]:
     """Lists of words that differ and were not read, since both folders have a tokenizer.json."""
     whole, *lists = TOKENIZER_FILES
     for name in (*lists, "merges.txt"):
-        folders = [encoder.folder for encoder in (one, other) if encoder.folder is not None]
+        folders = [encoder.folder for encoder in (base, tuned) if encoder.folder is not None]
         if all((folder / file).is_file() for folder in folders for file in (whole, name)):
-            mine, theirs = (folder / name for folder in folders)
-            if not filecmp.cmp(mine, theirs, shallow=False):
+            before, after = (folder / name for folder in folders)
+            if not filecmp.cmp(before, after, shallow=False):
                 yield f"{name} ({whole} was read)"
 
 
-def _left(one: Path, other: Path, used: set[Path]) -> Iterator[str]:
+def _left(base: Path, tuned: Path, used: set[Path]) -> Iterator[str]:
     """Files and folders of the two, and of their modules, that were not compared and are not equal."""
-    mine, theirs = _listed(one), _listed(other)
-    yield from _left_in(one, other, used, READ | {place.split("/")[0] for _, place in (*mine, *theirs)})
-    for (kind, place), (_, place_too) in zip(mine, theirs, strict=False):
-        a, b = one / place, other / place_too
-        if place and place_too and a.is_dir() and b.is_dir():
-            weights = {path.resolve() for folder in (a, b) for path in _weight_files(folder)}
+    modules = _listed(base), _listed(tuned)
+    known = READ | {place.split("/")[0] for listed in modules for _, place in listed}
+    yield from _left_in(base, tuned, used, known)
+    for (kind, place), (_, place_tuned) in zip(*modules, strict=False):
+        before, after = base / place, tuned / place_tuned
+        if place and place_tuned and before.is_dir() and after.is_dir():
+            weights = {path.resolve() for folder in (before, after) for path in _weight_files(folder)}
             known = READ if kind == "Transformer" else {"config.json"}
-            yield from (f"{shown(place)}/{name}" for name in _left_in(a, b, used | weights, known))
+            yield from (f"{shown(place)}/{name}" for name in _left_in(before, after, used | weights, known))
 
 
-def _left_in(one: Path, other: Path, used: set[Path], known: set[str]) -> Iterator[str]:
-    for name in sorted({path.name for folder in (one, other) for path in folder.iterdir()}):
-        a, b = one / name, other / name
+def _left_in(base: Path, tuned: Path, used: set[Path], known: set[str]) -> Iterator[str]:
+    for name in sorted({path.name for folder in (base, tuned) for path in folder.iterdir()}):
+        before, after = base / name, tuned / name
         if name in known or name.startswith(HARMLESS) or fnmatch(name, CUTTING):
             continue
-        if name.endswith(".index.json") or a.resolve() in used or b.resolve() in used:
+        if name.endswith(".index.json") or before.resolve() in used or after.resolve() in used:
             continue
-        if not (a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False)):
-            yield shown(name) + ("/" if a.is_dir() or b.is_dir() else "")
+        if not (before.is_file() and after.is_file() and filecmp.cmp(before, after, shallow=False)):
+            yield shown(name) + ("/" if before.is_dir() or after.is_dir() else "")

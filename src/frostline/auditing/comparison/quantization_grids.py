@@ -17,25 +17,27 @@ LEVELS = 256
 FEWEST_STEPS = 3
 """Steps from zero to the largest value of the coarsest grid known, that of 3 bits."""
 BLOCKS = (256, 128, 64, 32, 16)
-"""Neighbours in a row that may share a scale."""
+"""Sizes of blocks of neighbours in a row that may share a scale."""
 OFF_GRID = 1e-3
-"""How far from a multiple of the step a value of the grid may lie, in steps: what float32 arithmetic leaves."""
+"""Distance of a value of the grid from a multiple of the step, in steps: float32 arithmetic leaves that much."""
 ARITHMETIC = 2.0**-22
 """Relative error of a step times a number, computed in float32."""
 SAME = 1e-6
 """Two scales closer than this, relatively, are one: they are found from values in float32."""
 TELLING = 12
-"""Values other than zero from which on a group shows its own step; fewer may all be even multiples of it."""
-PROBED, SAMPLE = 2, 2**14
-"""Groups that are tried first, and how many values of each."""
+"""Values other than zero from which a group shows its own step; fewer may all be even multiples of it."""
+PROBED = 2
+"""Groups that are tried first."""
+SAMPLE = 2**14
+"""Values of each of them that are tried."""
 LOOKED_AT = 48
 """Values of a group that its step is sought from."""
 LIKELY = 32
-"""The smallest value of a group is mostly at most so many steps long."""
+"""Steps that the smallest value of a group is mostly long, at most."""
 AT_ONCE = 2**22
 """Numbers in memory while steps are sought."""
 CODES_PER_LEVEL = 16
-"""Values per level from which on few levels are a code book, and not a small tensor."""
+"""Values per level from which few levels are a code book, and not a small tensor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class Grid:
 
 
 def groups(shape: torch.Size) -> "Iterator[tuple[str, str]]":
-    """The ways quantisers divide a matrix: what shares a scale, and a key for ``grouped``."""
+    """The ways quantisers divide a matrix into groups that share a scale: a name, and a key for ``grouped``."""
     yield "tensor", "tensor"
     yield "row", "row"
     yield "column", "column"
@@ -122,7 +124,7 @@ def _steps(values: Tensor, error: Tensor) -> Tensor | None:
 
 def _counts(size: Tensor, error: Tensor) -> Tensor | None:
     """Steps from zero to the largest value of each group: the fewest that put its values on a grid; None if none do."""
-    found = torch.zeros(len(size), dtype=torch.long)
+    counts_of_all = torch.zeros(len(size), dtype=torch.long)
     for start in range(0, len(size), rows := max(1, AT_ONCE // size.shape[1])):
         here = slice(start, start + rows)
         looked, doubt = _looked_at(size[here], error[here])
@@ -139,8 +141,8 @@ def _counts(size: Tensor, error: Tensor) -> Tensor | None:
             counts[some] = more = _first_fit(looked[some], doubt[some], every)
             if not bool((more > 0).all()):
                 return None
-        found[here] = counts
-    return found
+        counts_of_all[here] = counts
+    return counts_of_all
 
 
 def _looked_at(size: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:

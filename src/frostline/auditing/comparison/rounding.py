@@ -5,9 +5,9 @@ place of its float format at that value, or the step of its tensor's, row's or b
 are the ends of a format: values beyond the largest are clipped, and some hardware sets the smallest to zero.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -16,20 +16,24 @@ from frostline.auditing.comparison.quantization_grids import Grid, code_book, ev
 from frostline.errors import BadModel
 
 Verdict = Literal["unchanged", "rounding", "changed"]
+"""Verdicts on a tensor or on a part, from the least to the worst."""
 CASTS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+"""Formats that a cast may round to."""
 CUT_OFF = 0.01
-"""Share of the values that may lie beyond a format's ends. Quantisers that clip cut the outermost 0.1 to 1 %; all other
-values have no such allowance, since rounding to the nearest never leaves half a step."""
+"""Share of the values that may lie beyond a format's ends, since quantisers that clip cut off the outermost 0.1 to 1 %.
+All other values have no such allowance: rounding to the nearest never leaves half a step."""
 EDGE = 1e-3
-"""Slack in steps at half a step: what float32 arithmetic in a quantiser decides otherwise than float64 here."""
-MEAN, SPREAD = 0.20, 0.72
-"""Rounding is off by a quarter of a step in the mean, 0.144 in standard deviation: less than 0.20 − 5·0.144/√n (n
-values) is something small added to values of a grid."""
+"""Slack at half a step, in steps: quantisers decide in float32, and this module in float64."""
+MEAN = 0.20
+"""Steps that n values on a grid are off by in the mean, at least, but for ``SPREAD``/√n: rounding is off by a quarter
+of a step, a small change of values on the grid by less."""
+SPREAD = 0.72
+"""Steps, five standard deviations (0.144 each) of the error of rounding."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """One tensor: its verdict, the relative change ‖ΔW‖/‖W‖, and why.
+    """One tensor, or some together: the verdict, the relative change ‖ΔW‖/‖W‖, and why.
 
     ``beyond``: the share of values beyond half a step of the nearest grid either side is on; None where there is none.
     """
@@ -39,11 +43,21 @@ class Moved:
     why: str
     beyond: float | None = None
 
+    @classmethod
+    def together(cls, parts: "Sequence[Moved]") -> "Moved":
+        """The worst verdict with its reason, and the change of the first part, a module's weight."""
+        verdict = worst(part.verdict for part in parts)
+        return cls(verdict, parts[0].change, next(part.why for part in parts if part.verdict == verdict))
+
 
 @dataclass(frozen=True)
 class Explanation:
-    """A format one side is stored in: the share of values beyond half a step, cut off at its ends, and how much the
-    others moved (in steps, beside the least that rounding would do)."""
+    """A format that one side is stored in, as an explanation of a change.
+
+    beyond  share of the values beyond half a step
+    cut     share of the values cut off at the format's ends
+    enough  whether the others moved by as many steps as rounding would move them
+    """
 
     name: str
     beyond: float
@@ -52,6 +66,7 @@ class Explanation:
 
     @property
     def holds(self) -> bool:
+        """Whether rounding to the format explains the change."""
         return self.beyond == 0 and self.cut <= CUT_OFF and self.enough
 
 
@@ -64,11 +79,11 @@ def compare(base: Tensor, tuned: Tensor, name: str = "tensor") -> Moved:
     if torch.equal(a, b):
         return Moved("unchanged", 0.0, "equal to the last bit")
     best: Explanation | None = None
-    for one in explanations(a, b):
-        if one.holds:
-            cut = f", {one.cut:.2g} of the values cut off at its ends" if one.cut else ""
-            return Moved("rounding", change, f"within half a step of {one.name}{cut}", 0.0)
-        best = one if best is None or one.beyond < best.beyond else best
+    for explanation in explanations(a, b):
+        if explanation.holds:
+            cut = f", {explanation.cut:.2g} of the values cut off at its ends" if explanation.cut else ""
+            return Moved("rounding", change, f"within half a step of {explanation.name}{cut}", 0.0)
+        best = explanation if best is None or explanation.beyond < best.beyond else best
     why = f"‖ΔW‖/‖W‖ = {change:.2g}, more than rounding"
     if best is None:
         return Moved("changed", change, why)
@@ -82,24 +97,25 @@ def compare(base: Tensor, tuned: Tensor, name: str = "tensor") -> Moved:
 
 def finite(tensor: Tensor, name: str, which: str) -> Tensor:
     """In float64; refused where numbers are not finite."""
-    found = tensor.detach().to("cpu", torch.float64)
-    if not torch.isfinite(found).all():
+    values = tensor.detach().to("cpu", torch.float64)
+    if not torch.isfinite(values).all():
         raise BadModel(f"{name} of the {which} model has entries that are NaN or infinite.")
-    return found
+    return values
 
 
 def relative_change(a: Tensor, b: Tensor) -> float:
+    """‖b − a‖/‖a‖; ‖b‖ where a is zero."""
     size = float(a.norm())
     return float((b - a).norm()) / size if size > 0 else float((b - a).norm())
 
 
-def worst(verdicts: Mapping[str, Verdict]) -> Verdict:
-    order: tuple[Verdict, ...] = ("unchanged", "rounding", "changed")
-    return max(verdicts.values(), key=order.index, default="unchanged")
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst verdict; unchanged where there is none."""
+    return max(verdicts, key=get_args(Verdict).index, default="unchanged")
 
 
 def explanations(a: Tensor, b: Tensor) -> Iterator[Explanation]:
-    """Every format that one of the two is stored in, with what it says of the other."""
+    """Every format that one of the two is stored in, as an explanation of the other."""
     for fine, coarse in ((a, b), (b, a)):
         for dtype in CASTS:
             if holds_in(coarse, dtype):
@@ -153,9 +169,9 @@ def _grids(matrix: Tensor) -> Iterator[tuple[Grid, str]]:
     noise = precision(matrix)
     for find, beginning in ((evenly_spaced, "a grid"), (code_book, "a code book")):
         for name, key in groups(matrix.shape):
-            found = find(f"{beginning} per {name}", grouped(matrix, key), noise)
-            if found is not None:
-                yield found, key
+            grid = find(f"{beginning} per {name}", grouped(matrix, key), noise)
+            if grid is not None:
+                yield grid, key
                 return
 
 
@@ -164,7 +180,7 @@ def _as_grid(fine: Tensor, grid: Grid, noise: float) -> Explanation:
     half = torch.where(off > 0, grid.above, grid.below)
     far = off.abs() > half * (1 + 2 * EDGE) + size * (noise + grid.scale)
     cut = far & grid.end & (off * grid.values > 0)
-    # What rounds to zero may be small for reasons of its own.
+    # Values that round to zero may be small for other reasons.
     counted = ~grid.zero & ~cut & (half > 0)
     count = int(counted.sum())
     steps = float((off.abs() / (2 * half).clamp_min(1e-300))[counted].mean()) if count else MEAN

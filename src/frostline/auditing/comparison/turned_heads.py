@@ -1,7 +1,7 @@
 """Heads of one layer in two models: temperatures, spectra, by how many degrees leading directions turned.
 
-Beside every angle stands what rounding alone does: that between the base's heads and the same heads with each weight
-moved at random by up to half a step of the format it is stored in (that of the coarser of the two models).
+Beside every angle stands that of rounding alone, between the base's heads and the same heads with each weight moved at
+random by up to half a step of the format it is stored in (that of the coarser of the two models).
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from frostline.encoders.spectra import Factors, HeadSpectra, spectra
 from frostline.encoders.tensors import Renamed
 
 DRAWS = 2
-"""Times that weights are moved within their rounding; the larger angle counts."""
+"""Random moves of the weights within their rounding; the largest angle counts."""
 KEPT = 32
 """Tensors whose steps are kept in memory: those of one layer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blurred(Renamed):
-    """The tensors of a model, each number moved at random by up to as much as ``half`` says of its tensor."""
+    """The tensors of a model, each number moved at random by up to ``half`` of its tensor."""
 
     half: Callable[[str], Tensor]
     seed: int
@@ -45,35 +45,34 @@ class Blurred(Renamed):
         )
 
 
-def blurred(one: Encoder, other: Encoder, seed: int) -> tuple[Encoder, ...]:
+def blurred(base: Encoder, tuned: Encoder, seed: int) -> tuple[Encoder, ...]:
     """The base with its weights moved within their rounding, or that of the other model where it is coarser."""
-    tensors = one.tensors
+    tensors = base.tensors
 
     @functools.lru_cache(maxsize=KEPT)
     def half(name: str) -> Tensor:
-        mine, its_name = one.tensors[name], other.prefix + name.removeprefix(one.prefix)
-        found = half_steps(mine.to("cpu", torch.float64))
-        theirs = other.tensors[its_name] if its_name in other.tensors.names else mine
-        if theirs.shape != mine.shape or torch.equal(mine, theirs):
-            return found
-        return torch.maximum(found, half_steps(theirs.to("cpu", torch.float64)))
+        before, tuned_name = tensors[name], tuned.prefix + name.removeprefix(base.prefix)
+        half_before = half_steps(before.to("cpu", torch.float64))
+        after = tuned.tensors[tuned_name] if tuned_name in tuned.tensors.names else before
+        if after.shape != before.shape or torch.equal(before, after):
+            return half_before
+        return torch.maximum(half_before, half_steps(after.to("cpu", torch.float64)))
 
     return tuple(
-        dataclasses.replace(one, tensors=Blurred(tensors.tensors, tensors.stored, half, DRAWS * seed + draw))
+        dataclasses.replace(base, tensors=Blurred(tensors.tensors, tensors.stored, half, DRAWS * seed + draw))
         for draw in range(DRAWS)
     )
 
 
-def compare_heads(one: Encoder, other: Encoder, rounded: tuple[Encoder, ...], layer: int) -> list[dict[str, Any]]:
+def compare_heads(base: Encoder, tuned: Encoder, rounded: tuple[Encoder, ...], layer: int) -> list[dict[str, Any]]:
     """A row per head."""
-    before, after, *alike = (spectra(Factors.of(folded(encoder, layer))) for encoder in (one, other, *rounded))
-    return [_head(before, after, alike, head) | {"layer": layer, "head": head} for head in range(len(before.beta))]
+    before, after, *alike = (spectra(Factors.of(folded(encoder, layer))) for encoder in (base, tuned, *rounded))
+    return [{"layer": layer} | _head(before, after, alike, head) for head in range(len(before.beta))]
 
 
 def _head(before: HeadSpectra, after: HeadSpectra, alike: list[HeadSpectra], head: int) -> dict[str, Any]:
     unit = max(float(before.value_norm[head]), 1e-300)
     return {
-        "layer": 0,
         "head": head,
         "beta_base": float(before.beta[head]),
         "beta_tuned": float(after.beta[head]),
@@ -92,35 +91,35 @@ def _head(before: HeadSpectra, after: HeadSpectra, alike: list[HeadSpectra], hea
 
 
 def heads_in_words(heads: Mapping[str, list[Any]], layers: list[int], there: str) -> str:
-    """What changed in the heads of these layers, beside what rounding alone does."""
-    mine = np.isin(heads["layer"], layers)
-    ratio = np.array(heads["beta_ratio"])[mine]
+    """Changes of the heads of these layers, beside those of rounding alone."""
+    inside = np.isin(heads["layer"], layers)
+    ratio = np.array(heads["beta_ratio"])[inside]
     ratio = ratio[np.isfinite(ratio)]
     factor = "from 0"
     if ratio.size:
         factor = f"by a factor {ratio.min():.2f} to {ratio.max():.2f} (median {np.median(ratio):.2f})"
-    base, tuned, rounded = (np.array(heads[f"kind_{name}"])[mine] for name in ("base", "tuned", "rounded"))
-    angle, alone = (float(np.median(np.array(heads[name])[mine])) for name in ("angle_A", "angle_A_rounded"))
+    base, tuned, rounded = (np.array(heads[f"kind_{name}"])[inside] for name in ("base", "tuned", "rounded"))
+    angle, alone = (float(np.median(np.array(heads[name])[inside])) for name in ("angle_A", "angle_A_rounded"))
     return (
         f"β{there} {factor}, "
-        f"{int((base != tuned).sum())} of {int(mine.sum())} heads lead in another way (rounding alone: "
+        f"{int((base != tuned).sum())} of {int(inside.sum())} heads lead in another way (rounding alone: "
         f"{int((base != rounded).sum())}), A's leading direction turns by {angle:.0f}° in the median (rounding alone: "
         f"{alone:.2g}°)."
     )
 
 
-def _apart(one: np.ndarray, other: np.ndarray) -> float:
-    """Root mean square distance between two spectra, eigenvalues paired as well as can be."""
-    cost = np.abs(one[:, None] - other[None]) ** 2
+def _apart(base: np.ndarray, tuned: np.ndarray) -> float:
+    """Root mean square distance between two spectra, for the best pairs of eigenvalues."""
+    cost = np.abs(base[:, None] - tuned[None]) ** 2
     return float(np.sqrt(cost[linear_sum_assignment(cost)].mean()))
 
 
-def _angle(one: np.ndarray, other: np.ndarray) -> float:
+def _angle(base: np.ndarray, tuned: np.ndarray) -> float:
     """The largest principal angle between two spaces, in degrees; a right one when their dimensions differ."""
-    if one.shape[1] != other.shape[1]:
+    if base.shape[1] != tuned.shape[1]:
         return 90.0
-    if not one.shape[1]:
+    if not base.shape[1]:
         return 0.0
-    # From the sine: the cosine of a small angle has lost it.
-    sines = np.linalg.svd(other - one @ (one.T @ other), compute_uv=False)
+    # From the sine: the cosine of a small angle rounds to one.
+    sines = np.linalg.svd(tuned - base @ (base.T @ tuned), compute_uv=False)
     return float(np.degrees(np.arcsin(np.clip(sines.max(), 0, 1))))
