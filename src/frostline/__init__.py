@@ -42,7 +42,7 @@ _HOMES = {
     "diff": "frostline.auditing.comparison.compare",
     "baseline": "frostline.monitoring.baseline",
     "load_baseline": "frostline.monitoring.baseline_file",
-    "merge": "frostline.monitoring.baseline",
+    "merge": "frostline.monitoring.merge",
     "watch": "frostline.monitoring.watch",
     "wrap": "frostline.monitoring.wrap",
     "sweep": "frostline.sweeping.driver",
@@ -57,6 +57,12 @@ _MODULES = {
 
 moved.install()
 ABILITIES.update({"Trajectory._repr_html_": "frostline.plot.notebook:trajectory_html"})
+ABILITIES.update(
+    {
+        "Baseline.save": "frostline.monitoring.baseline_file:save",
+        "Baseline.score": "frostline.monitoring.scorer:score",
+    }
+)
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
@@ -75,8 +81,9 @@ if TYPE_CHECKING:
     from frostline.dynamics.mean_map import mean_map
     from frostline.dynamics.simulation import Trajectory, simulate
     from frostline.dynamics.steppers import RK4, Adaptive, Euler
-    from frostline.monitoring.baseline import baseline, merge
+    from frostline.monitoring.baseline import baseline
     from frostline.monitoring.baseline_file import load_baseline
+    from frostline.monitoring.merge import merge
     from frostline.monitoring.watch import watch
     from frostline.monitoring.wrap import wrap
     from frostline.runs.directory import load_run

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from frostline.encoders.fold import Norm, folded
 from frostline.encoders.spectra import Factors
 from frostline.errors import BadParameter
-from frostline.monitoring.hooks import Taking, Tap
+from frostline.monitoring.hooks import HiddenStates, Tap
 from frostline.monitoring.scorer import Scorer
 from frostline.theory.spectrum import dominant_of_product
 
@@ -67,14 +67,14 @@ class Heads:
     def close(self) -> None:
         self._tap.close()
 
-    def _take(self, taken: Taking) -> None:
+    def _take(self, hidden: HiddenStates) -> None:
         self._passes += 1
         if (self._passes - 1) % EVERY:
             return
-        mask = taken.present
+        mask = hidden.present
         seen = [
             ((norm.on_sphere(state[mask].double().numpy())[0] @ basis) ** 2 @ which).mean(0)
-            for state, (norm, basis, which) in zip(taken.states, self._layers, strict=True)
+            for state, (norm, basis, which) in zip(hidden.states, self._layers, strict=True)
         ]
         before = self._mean
         self._mean = seen if before is None else [a + FORGETS * (b - a) for a, b in zip(before, seen, strict=True)]
