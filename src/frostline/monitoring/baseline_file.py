@@ -129,7 +129,7 @@ def _about(path: Path, header: str) -> dict[str, Any]:
             f"{path} was made by an older frostline (format {brief(version)}, this reads {OLDEST} to {VERSION}); make "
             "it anew."
         )
-    return about  # type: ignore[no-any-return]
+    return about
 
 
 def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
