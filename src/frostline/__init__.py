@@ -60,7 +60,7 @@ ABILITIES.update({"Trajectory._repr_html_": "frostline.plot.notebook:trajectory_
 ABILITIES.update(
     {
         "Baseline.save": "frostline.monitoring.baseline_file:save",
-        "Baseline.score": "frostline.monitoring.scorer:score",
+        "Baseline.score": "frostline.monitoring.scorer:Scorer",
     }
 )
 

@@ -119,8 +119,9 @@ class Baseline(Result):
         BadText
             There is no text, or a text has no token.
         """
-        score = ability("Baseline.score")
-        return score(self, model, texts, tokenizer=tokenizer, level=level, report=report)
+        texts = list_texts(texts)
+        scorer = ability("Baseline.score")(self, model, tokenizer, level=level)
+        return scorer.score(scorer.tokenized(texts), report=report)
 
     def check(self, encoder: Encoder, tokenizer: Any = None) -> None:
         """Compare the baseline with a model, and with a tokenizer where one is given.

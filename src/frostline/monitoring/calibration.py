@@ -62,7 +62,7 @@ class Conformal:
 
     @property
     def smallest(self) -> float:
-        """What p-values of every group reach down to."""
+        """The smallest p-value that every group can give."""
         return 1 / (1 + int(self.counts.min()))
 
     def p_values(self, scores: Float[Tensor, " n"], lengths: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -71,9 +71,6 @@ class Conformal:
         count = self.counts[group]
         below = torch.searchsorted(self.table[group], scores[:, None].contiguous())[:, 0].minimum(count)
         return (1 + count - below).double() / (1 + count)
-
-    def to(self, device: torch.device) -> "Conformal":
-        return Conformal(self.table.to(device), self.edges.to(device))
 
 
 def evidence(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

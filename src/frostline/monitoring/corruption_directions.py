@@ -24,9 +24,6 @@ class Directions:
     def __call__(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n kinds"]:
         return features @ self.weights.T + self.offsets
 
-    def to(self, device: torch.device) -> "Directions":
-        return Directions(self.kinds, self.weights.to(device), self.offsets.to(device))
-
 
 def learn_directions(reference: Float[Tensor, "n f"], broken: Mapping[str, Float[Tensor, "m f"]]) -> Directions:
     """One direction per kind, on features centred on the reference and divided by their spread."""

@@ -148,19 +148,6 @@ class Detector:
         share = (-lengths[:, None]).exp()
         return (share + (1 - share) * self.cosines).clamp_min(0).sqrt()
 
-    def to(self, device: torch.device) -> "Detector":
-        """The same detector on another device."""
-        return Detector(
-            directions=self.directions.to(device),
-            probes=self.probes.to(device),
-            codes=self.codes.to(device),
-            centre=self.centre.to(device),
-            whitening=self.whitening.to(device),
-            cosines=self.cosines.to(device),
-            kinds=Standards(self.kinds.quantiles.to(device)),
-            parts=Standards(self.parts.quantiles.to(device)),
-        )
-
 
 def soft_maximum(parts: Float[Tensor, "n parts"]) -> Float[Tensor, " n"]:
     """The score of a text from its parts: log Σ exp(SHARPNESS · part)."""

@@ -1,6 +1,6 @@
 """The judge of a model: a detector with its calibration, which turns hidden states into scores and p-values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,7 @@ class Judge:
 
     def to(self, device: torch.device) -> "Judge":
         """The same judge on another device."""
-        return Judge(self.clouds, self.detector.to(device), self.conformal.to(device))
+        return _on_device(self, device)
 
     @cached_property
     def spread(self) -> Float[Tensor, " k"]:
@@ -60,3 +60,12 @@ class Assessment:
     ids: Tensor | None = None
     rows: int | None = None
     event: Any = None
+
+
+def _on_device(thing: Any, device: torch.device) -> Any:
+    """The same tensors, and dataclasses of tensors, on another device; other values as they are."""
+    if isinstance(thing, Tensor):
+        return thing.to(device)
+    if not is_dataclass(thing) or isinstance(thing, type):
+        return thing
+    return type(thing)(*(_on_device(getattr(thing, field.name), device) for field in fields(thing)))

@@ -1,6 +1,6 @@
 """Scoring of texts with a model and its baseline, which are opened once and used often."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ from frostline.monitoring.text_model import open_text_model
 
 
 class Scorer:
-    """A model, its tokenizer and a judge. ``tokenized`` may run beside ``score``, which is for one thread at a time."""
+    """A model, its tokenizer and a judge; ``Baseline.score`` makes one.
+
+    ``tokenized`` may run in another thread beside ``score``, which is for one thread at a time.
+    """
 
     def __init__(
         self, baseline: Baseline, model: "nn.Module | str | Path", tokenizer: Any = None, *, level: str = "full"
@@ -67,18 +70,3 @@ class Scorer:
     def spelled(self, token: int) -> str:
         """The token with this id, as text."""
         return str(self.tokenizer.convert_ids_to_tokens(token))
-
-
-def score(
-    baseline: Baseline,
-    model: "nn.Module | str | Path",
-    texts: Iterable[str],
-    *,
-    tokenizer: Any = None,
-    level: str = "full",
-    report: Report | None = None,
-) -> Scores:
-    """Scores of texts: ``Baseline.score``."""
-    texts = list_texts(texts)
-    scorer = Scorer(baseline, model, tokenizer, level=level)
-    return scorer.score(scorer.tokenized(texts), report=report)

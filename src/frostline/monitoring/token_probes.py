@@ -41,9 +41,6 @@ class Probes:
             odds = sum((weights @ x.mT for weights, x in zip(self.weights, states, strict=True)), torch.zeros(()))
         return (odds + self.offsets[:, None]).clamp(LOWEST, HIGHEST)
 
-    def to(self, device: torch.device) -> "Probes":
-        return Probes(self.kinds, self.weights.to(device), self.offsets.to(device))
-
 
 def learn_probe(
     states: Float[Tensor, "t f"], changed: Bool[Tensor, " t"]
