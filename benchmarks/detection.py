@@ -23,17 +23,21 @@ from torch import Tensor
 from benchmarks.shifts import SHIFTED, attacked, code, lines, other_languages
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import tokenize
-from frostline.monitoring import baseline as baselines
+from frostline.monitoring.baseline import LEARNED
 from frostline.monitoring.calibration import Alarm, Conformal, evidence
+from frostline.monitoring.corruption_directions import Directions
 from frostline.monitoring.corruptions import corrupted, corruptions
-from frostline.monitoring.detector import PARTS, SHARPNESS, Detector, Features
-from frostline.monitoring.directions import Directions
-from frostline.monitoring.reading import read
-from frostline.monitoring.word_probes import Probes
+from frostline.monitoring.detector import PARTS, Detector, soft_maximum
+from frostline.monitoring.learning import Learning
+from frostline.monitoring.profile import Profile
+from frostline.monitoring.reference_states import read_reference
+from frostline.monitoring.reference_texts import LONGEST, choose_texts
+from frostline.monitoring.text_model import open_text_model
+from frostline.monitoring.token_probes import Probes
 
 WINDOWS = (8, 32, 128)
 RESPLITS, STREAM = 20, 50_000
-Method = Callable[[Features], np.ndarray]
+Method = Callable[[Profile], np.ndarray]
 
 
 def auroc(normal: np.ndarray, shifted: np.ndarray) -> float:
@@ -46,17 +50,17 @@ def false_positives(normal: np.ndarray, shifted: np.ndarray) -> float:
     return float((normal >= np.quantile(shifted, 0.05)).mean())
 
 
-def peers(reference: Features) -> dict[str, Method]:
+def peers(reference: Profile) -> dict[str, Method]:
     """The methods people use, on the same reference texts."""
     d = reference.passages.shape[-1] // 2
 
-    def last(x: Features) -> np.ndarray:
+    def last(x: Profile) -> np.ndarray:
         return x.means[:, -d:].double().numpy()
 
     def unit(x: np.ndarray) -> np.ndarray:
         return x / np.linalg.norm(x, axis=1, keepdims=True)
 
-    def nearest(x: Features) -> np.ndarray:
+    def nearest(x: Profile) -> np.ndarray:
         near = unit(last(x)) @ unit(last(reference)).T
         return 1 - np.partition(near, -10, 1)[:, -10:].mean(1)
 
@@ -80,7 +84,7 @@ def _mahalanobis(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return lambda y: np.square((y - centre) @ whitening).sum(1)
 
 
-def without(detector: Detector, kind: str, standards: Features) -> tuple[Detector, Callable[[Features], Features]]:
+def without(detector: Detector, kind: str, standards: Profile) -> tuple[Detector, Callable[[Profile], Profile]]:
     """The same detector as if this kind of corruption had never been seen, and what it must be shown."""
     told, probed = detector.directions, detector.probes
     kept = [number for number, name in enumerate(told.kinds) if name != kind]
@@ -91,7 +95,7 @@ def without(detector: Detector, kind: str, standards: Features) -> tuple[Detecto
         probes=Probes(tuple(probed.kinds[k] for k in words), probed.weights[:, words], probed.offsets[words]),
     )
 
-    def less(texts: Features) -> Features:
+    def less(texts: Profile) -> Profile:
         return dataclasses.replace(texts, words=texts.words[:, words])
 
     return bare.standardised(less(standards)), less
@@ -101,12 +105,12 @@ class Reader:
     """A model with its baseline's own split of the reference, and what has been learned from it."""
 
     def __init__(self, model: str, texts: list[str], console: Console):
-        self.encoder, self.model, self.tokenizer = baselines.opened(model, None)
-        chosen = baselines._chosen(texts, self.tokenizer, 0)
-        share = round(baselines.LEARNED * len(chosen))
+        self.encoder, self.model, self.tokenizer = open_text_model(model, None)
+        chosen = choose_texts(texts, self.tokenizer, 0)
+        share = round(LEARNED * len(chosen))
         self.reference, self.held_out = chosen[:share], chosen[share:]
         with console.status("") as status:
-            self.learned = baselines.Learning(
+            self.learned = Learning(
                 self.encoder,
                 self.model,
                 self.tokenizer,
@@ -117,12 +121,14 @@ class Reader:
             )
         self.kinds = corruptions(self.reference, self.tokenizer, self.model.get_input_embeddings().weight)
 
-    def __call__(self, texts: list[str]) -> Mapping[str, Features]:
-        tokenized = tokenize(self.encoder, self.tokenizer, texts, most=baselines.LONGEST)
-        return read(self.encoder, self.model, tokenized, self.learned.levels, probes=self.learned.probes).features
+    def __call__(self, texts: list[str]) -> Mapping[str, Profile]:
+        tokenized = tokenize(self.encoder, self.tokenizer, texts, most=LONGEST)
+        return read_reference(
+            self.encoder, self.model, tokenized, self.learned.levels, probes=self.learned.probes
+        ).profiles
 
 
-def gather(reader: Reader, data: Path, console: Console) -> dict[str, tuple[Mapping[str, Features], ...]]:
+def gather(reader: Reader, data: Path, console: Console) -> dict[str, tuple[Mapping[str, Profile], ...]]:
     """Normal and shifted texts of every shift."""
     test = lines(data / "sst-test.txt")
     originals, perturbed = attacked(data / "sst2-textfooler.csv")
@@ -141,7 +147,7 @@ def gather(reader: Reader, data: Path, console: Console) -> dict[str, tuple[Mapp
     return found
 
 
-def evaluate(reader: Reader, found: dict[str, tuple[Mapping[str, Features], ...]]) -> dict[str, Any]:
+def evaluate(reader: Reader, found: dict[str, tuple[Mapping[str, Profile], ...]]) -> dict[str, Any]:
     learned = reader.learned
     levels = {level: learned.judge(level).detector for level in learned.levels}
     detector, standards, judges = levels["full"], learned.standards["full"], learned.judging["full"]
@@ -150,16 +156,17 @@ def evaluate(reader: Reader, found: dict[str, tuple[Mapping[str, Features], ...]
     for name, (good, bad) in found.items():
         a, b = good["full"], bad["full"]
         mine, less = without(detector, name, standards) if name in reader.kinds else (detector, lambda x: x)
-        seen = {"normal": mine(less(a)), "shifted": mine(less(b))}
-        scores = {"ours": tuple(own.score.numpy() for own in seen.values())}
+        parts_of = [mine(less(texts))[0] for texts in (a, b)]
+        normal_scores, shifted_scores = (soft_maximum(parts) for parts in parts_of)
+        scores = {"ours": (normal_scores.numpy(), shifted_scores.numpy())}
         for number, part in enumerate(PARTS):
-            scores[part] = tuple(own.parts[:, number].numpy() for own in seen.values())
-            scores[f"without {part}"] = tuple(_without(own.parts, number) for own in seen.values())
+            scores[part] = tuple(parts[:, number].numpy() for parts in parts_of)
+            scores[f"without {part}"] = tuple(_without(parts, number) for parts in parts_of)
         if name in reader.kinds:
-            scores["all kinds known"] = (detector(a).score.numpy(), detector(b).score.numpy())
-        scores["light, all kinds known"] = tuple(levels["light"](x["light"]).score.numpy() for x in (good, bad))
+            scores["all kinds known"] = (detector.score(a).numpy(), detector.score(b).numpy())
+        scores["light, all kinds known"] = tuple(levels["light"].score(x["light"]).numpy() for x in (good, bad))
         scores |= {rival: (score(a), score(b)) for rival, score in rivals.items()}
-        conformal = Conformal.fit(mine(less(judges)).score.numpy(), judges.lengths.numpy())
+        conformal = Conformal.fit(mine.score(less(judges)).numpy(), judges.lengths.numpy())
         rows.append(
             {
                 "shift": name,
@@ -167,8 +174,8 @@ def evaluate(reader: Reader, found: dict[str, tuple[Mapping[str, Features], ...]
                 "false positives at 95 %": {method: false_positives(*pair) for method, pair in scores.items()},
             }
             | powers(
-                conformal.p_values(seen["normal"].score, a.lengths).numpy(),
-                conformal.p_values(seen["shifted"].score, b.lengths).numpy(),
+                conformal.p_values(normal_scores, a.lengths).numpy(),
+                conformal.p_values(shifted_scores, b.lengths).numpy(),
             ),
         )
     normal = found["SNLI"][0]
@@ -182,7 +189,7 @@ def evaluate(reader: Reader, found: dict[str, tuple[Mapping[str, Features], ...]
 
 def _without(parts: Tensor, number: int) -> np.ndarray:
     kept = [k for k in range(parts.shape[1]) if k != number]
-    return (SHARPNESS * parts[:, kept]).logsumexp(1).numpy()
+    return soft_maximum(parts[:, kept]).numpy()
 
 
 def powers(normal: np.ndarray, shifted: np.ndarray) -> dict[str, float]:
@@ -201,9 +208,9 @@ def powers(normal: np.ndarray, shifted: np.ndarray) -> dict[str, float]:
     return found | {"alarm after": float(np.mean(delays))}
 
 
-def calibration(detector: Detector, judges: Features, normal: Features) -> dict[str, float]:
+def calibration(detector: Detector, judges: Profile, normal: Profile) -> dict[str, float]:
     """False alarms on in-domain text that was never used, over resplits of calibration and held-out texts."""
-    scores = torch.cat([detector(judges).score, detector(normal).score])
+    scores = torch.cat([detector.score(judges), detector.score(normal)])
     lengths = torch.cat([judges.lengths, normal.lengths])
     rates: dict[str, list[float]] = {"all": [], "short": [], "long": []}
     rings = 0
@@ -232,7 +239,7 @@ def heads(reader: Reader, data: Path) -> dict[str, Any]:
     model = getattr(transformers, named[0]).from_pretrained(reader.encoder.folder, local_files_only=True).eval()
 
     def logits(texts: list[str]) -> np.ndarray:
-        tokenized = tokenize(reader.encoder, reader.tokenizer, texts, most=baselines.LONGEST)
+        tokenized = tokenize(reader.encoder, reader.tokenizer, texts, most=LONGEST)
         with torch.inference_mode():
             found = [model(**batch.inputs).logits.double().numpy() for batch in batches(tokenized)]
         return np.concatenate(found)

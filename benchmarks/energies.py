@@ -19,10 +19,11 @@ from frostline.encoders.fold import folded
 from frostline.encoders.forward import batches
 from frostline.encoders.spectra import Factors
 from frostline.encoders.tokenization import tokenize
-from frostline.monitoring import baseline as baselines
 from frostline.monitoring.corruptions import corrupted
-from frostline.monitoring.detector import Detector, Features
-from frostline.monitoring.hooks import Taking, Tap
+from frostline.monitoring.detector import Detector
+from frostline.monitoring.hooks import HiddenStates, Tap
+from frostline.monitoring.profile import Profile
+from frostline.monitoring.reference_texts import LONGEST
 
 COPIES = 2000
 
@@ -51,10 +52,10 @@ class Energies:
         found: list[torch.Tensor] = []
         order: list[int] = []
 
-        def take(taken: Taking) -> None:
-            mask = taken.present.float()
+        def take(hidden: HiddenStates) -> None:
+            mask = hidden.present.float()
             rows = []
-            for state, (norm, basis, which) in zip(taken.states, self.layers, strict=True):
+            for state, (norm, basis, which) in zip(hidden.states, self.layers, strict=True):
                 u = torch.from_numpy(norm.on_sphere(state.double().numpy())[0]).float()
                 energy = (u @ basis).square() @ which
                 rows.append((energy * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
@@ -62,7 +63,7 @@ class Energies:
 
         tap = Tap(reader.model, reader.encoder, range(reader.encoder.layers), take, strict=True)
         with torch.no_grad():
-            for batch in batches(tokenize(reader.encoder, reader.tokenizer, texts, most=baselines.LONGEST)):
+            for batch in batches(tokenize(reader.encoder, reader.tokenizer, texts, most=LONGEST)):
                 reader.model(**batch.inputs)
                 order += batch.numbers
         tap.close()
@@ -89,7 +90,7 @@ def main() -> None:
     }
     kinds = ("shuffled", "typos", "truncated", "repeated", "emoji", "injected")
     sets |= {kind: corrupted(test[:SHIFTED], reader.kinds[kind], seed=1) for kind in kinds}
-    seen: dict[str, tuple[Features, torch.Tensor]] = {}
+    seen: dict[str, tuple[Profile, torch.Tensor]] = {}
     for name, texts in sets.items():
         seen[name] = (reader(texts)["full"], energies(texts))
     own = (learned.reference["full"], energies(reference))
@@ -114,13 +115,13 @@ def main() -> None:
         for name, values in results.items():
             mine, less = without(detector, name, _with(standards, more)) if name in kinds else (detector, lambda x: x)
             normal = seen["originals" if name == "TextFooler" else "test"]
-            a, b = mine(less(_with(normal, more))).score, mine(less(_with(seen[name], more))).score
+            a, b = mine.score(less(_with(normal, more))), mine.score(less(_with(seen[name], more)))
             values.append(auroc(a.numpy(), b.numpy()))
     for name, (before, after) in results.items():
         console.print(f"{name:12} without {before:.3f}, with {after:.3f} ({after - before:+.3f})")
 
 
-def _with(pair: tuple[Features, torch.Tensor], more: bool) -> Features:
+def _with(pair: tuple[Profile, torch.Tensor], more: bool) -> Profile:
     features, energy = pair
     return dataclasses.replace(features, numbers=torch.cat([features.numbers, energy], 1)) if more else features
 

@@ -20,7 +20,7 @@ from frostline.encoders.live_model import open_model
 from frostline.encoders.load import load
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.hooks import Tap
-from frostline.monitoring.pass_buffer import HOLD
+from frostline.monitoring.pass_buffer import ENOUGH
 
 SIZES = ((1, 32), (1, 128), (16, 32), (16, 128), (32, 32))
 WORDS = "film story actor scene music plot script camera drama wit heart good bad slow warm cold is has feels the a"
@@ -34,7 +34,7 @@ def texts(count: int, seed: int = 0) -> list[str]:
 
 def together(count: int, length: int, device: str) -> int:
     """Passes of this size that are scored together."""
-    texts, tokens = HOLD[device]
+    texts, tokens = ENOUGH[device]
     return max(1, min(texts // count, tokens // (count * length)))
 
 

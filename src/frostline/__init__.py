@@ -42,7 +42,7 @@ _HOMES = {
     "diff": "frostline.auditing.comparison.compare",
     "baseline": "frostline.monitoring.baseline",
     "load_baseline": "frostline.monitoring.baseline_file",
-    "merge": "frostline.monitoring.baseline",
+    "merge": "frostline.monitoring.merge",
     "watch": "frostline.monitoring.watch",
     "wrap": "frostline.monitoring.wrap",
     "sweep": "frostline.sweeping.driver",
@@ -63,6 +63,8 @@ ABILITIES.update(
         "Audit.to_html": "frostline.auditing.page:write_audit",
         "Audit.to_markdown": "frostline.auditing.page:model_card",
         "Comparison.save": "frostline.auditing.comparison.comparison_page:save_comparison",
+        "Baseline.save": "frostline.monitoring.baseline_file:save",
+        "Baseline.score": "frostline.monitoring.scorer:Scorer",
     }
 )
 
@@ -83,8 +85,9 @@ if TYPE_CHECKING:
     from frostline.dynamics.mean_map import mean_map
     from frostline.dynamics.simulation import Trajectory, simulate
     from frostline.dynamics.steppers import RK4, Adaptive, Euler
-    from frostline.monitoring.baseline import baseline, merge
+    from frostline.monitoring.baseline import baseline
     from frostline.monitoring.baseline_file import load_baseline
+    from frostline.monitoring.merge import merge
     from frostline.monitoring.watch import watch
     from frostline.monitoring.wrap import wrap
     from frostline.runs.directory import load_run

@@ -3,8 +3,9 @@
 import pytest
 
 import frostline as fl
-from frostline.encoders import forward as capture
-from frostline.encoders import load as loading
+from frostline.encoders.live_model import open_model
+from frostline.encoders.load import load
+from frostline.encoders.tokenization import open_tokenizer
 from tests.encoders import tiny
 from tests.monitoring.sentences import sentences
 
@@ -21,8 +22,8 @@ def base(folder):
 
 @pytest.fixture(scope="session")
 def live(folder):
-    encoder = loading.load(folder)
-    return capture.open_model(encoder), capture.open_tokenizer(encoder)
+    encoder = load(folder)
+    return open_model(encoder), open_tokenizer(encoder)
 
 
 @pytest.fixture(scope="session")

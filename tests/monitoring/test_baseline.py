@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import frostline as fl
-from frostline.encoders import forward as capture
-from frostline.encoders import load as loading
+from frostline.encoders.load import load
+from frostline.encoders.tokenization import tokenize
 from frostline.monitoring.baseline_file import load_baseline
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.reading import read
+from frostline.monitoring.reference_states import read_reference
 from frostline.monitoring.watch import watch
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh, sentences
@@ -176,14 +176,14 @@ def test_expected_concentration_is_that_of_the_reference(base, folder):
 def test_p_values_of_fresh_texts_are_uniform(base, live):
     """Scores of 1,200 fresh texts, resplit 50 times in calibration and test: Kolmogorov's distance to uniform is below
     its 99.99 % quantile for the sizes at hand in every split (false failure below 1 %; seeds are fixed)."""
-    found = read(
-        loading.load(live[0]),
+    found = read_reference(
+        load(live[0]),
         live[0],
         tokenized(live, fresh(1200)),
         {"full": base.judges["full"].clouds},
         probes={"full": base.judges["full"].detector.probes},
-    ).features["full"]
-    scores, lengths = base.judges["full"].detector(found).score, found.lengths
+    ).profiles["full"]
+    scores, lengths = base.judges["full"].detector.score(found), found.lengths
     for seed in range(50):
         order = torch.from_numpy(np.random.default_rng(seed).permutation(1200))
         one, two = order[:800], order[800:]
@@ -196,7 +196,7 @@ def test_p_values_of_fresh_texts_are_uniform(base, live):
 
 
 def tokenized(live, texts):
-    return capture.tokenize(loading.load(live[0]), live[1], texts)
+    return tokenize(load(live[0]), live[1], texts)
 
 
 def test_texts_that_are_hard_to_read(base, folder):

@@ -8,8 +8,9 @@ import torch
 from benchmarks.detection import auroc
 
 import frostline as fl
-from frostline.encoders import forward as capture
-from frostline.encoders import load as loading
+from frostline.encoders.live_model import open_model
+from frostline.encoders.load import load
+from frostline.encoders.tokenization import open_tokenizer
 from frostline.monitoring.corruptions import corrupted, shuffled, typos
 from tests.monitoring.sentences import sentences
 
@@ -44,8 +45,8 @@ def test_broken_and_foreign_text_is_seen(base, folder):
 
 
 def test_watching_changes_no_bit(base, folder):
-    encoder = loading.load(folder)
-    model, tokenizer = capture.open_model(encoder), capture.open_tokenizer(encoder)
+    encoder = load(folder)
+    model, tokenizer = open_model(encoder), open_tokenizer(encoder)
     texts = sentences(48, seed=2)
     one = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():

@@ -1,9 +1,13 @@
 """Profiles against a plain reference, text by text; padding and batching change nothing."""
 
+import re
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
 
+from frostline import monitoring
 from frostline.monitoring import profile as profiles
 from frostline.monitoring.profile import names, profile
 
@@ -61,3 +65,11 @@ def test_texts_of_few_tokens_have_finite_profiles(monkeypatch, length, places, s
     present[:, :length] = True
     found = profile(states, present)
     assert all(bool(torch.isfinite(part).all()) for part in (found.means, found.numbers, found.passages))
+
+
+def test_the_way_of_a_text_is_drawn_as_it_is():
+    """The docstring of the package names four types and their modules, and the drawing has them in this order."""
+    table = re.findall(r"^    (\w+) +(\w+)  +\S", monitoring.__doc__, re.MULTILINE)
+    assert len(table) == 4 and re.findall(r"▶ (\w+)", monitoring.__doc__) == [name for name, _ in table]
+    for name, module in table:
+        assert "tation of a text" in getattr(import_module(f"frostline.monitoring.{module}"), name).__doc__

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import frostline as fl
-from frostline.monitoring.reasons import Judge
+from frostline.monitoring.judge import Judge
 from frostline.monitoring.watch import watch
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh

@@ -8,7 +8,7 @@ from transformers import AutoModel, AutoTokenizer
 import frostline as fl
 from frostline.errors import BadParameter
 from frostline.serving import head_metrics as heads
-from frostline.serving.telemetry import ASKED_BY, configure, observe
+from frostline.serving.telemetry import ENDPOINTS, configure, observe
 from tests.monitoring.sentences import fresh
 from tests.serving.conftest import serving
 from tests.tolerances import FLOAT32_STATES
@@ -38,11 +38,11 @@ def test_the_same_numbers_over_opentelemetry(client):
 
 
 def test_it_is_off_unless_the_environment_names_an_endpoint(client, monkeypatch):
-    for name in ASKED_BY:
+    for name in ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
     assert configure(client.service.metrics.registry) is None
     # Nobody listens there: what cannot be sent is no reason to stop.
-    monkeypatch.setenv(ASKED_BY[0], "http://127.0.0.1:9")
+    monkeypatch.setenv(ENDPOINTS[0], "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     stop = configure(client.service.metrics.registry)
     assert stop is not None
@@ -89,6 +89,6 @@ def test_heads_have_metrics_on_request(base, folder, tmp_path, monkeypatch):
             if name[0] == "frostline_head_energy_ratio"
         }
         assert told == pytest.approx(energies(folder, texts), abs=FLOAT32_STATES) and len(told) > 1
-    monkeypatch.setattr(heads, "MOST", 1)
+    monkeypatch.setattr(heads, "MOST_HEADS", 1)
     with pytest.raises(BadParameter, match="heads"):
-        heads.Heads(client.service.scorer)
+        heads.HeadEnergies(client.service.scorer)

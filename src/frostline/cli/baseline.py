@@ -32,8 +32,8 @@ def baseline(
     """
     from frostline.errors import BadParameter
     from frostline.monitoring.baseline import baseline as learn
-    from frostline.monitoring.baseline import merge as pool
     from frostline.monitoring.baseline_file import load_baseline
+    from frostline.monitoring.merge import merge as pool
 
     if inspect:
         found = load_baseline(model)

@@ -2,18 +2,20 @@
 
 broken         directions learned from broken copies of the reference, one per kind; their evidence adds up
 words          probes for single words that do not belong, one per kind; their evidence adds up
-foreign        distance of the text's passages from a codebook of the reference's, in the mean
-passage        the same of the most foreign passage
+foreign        mean distance of the text's passages from a codebook of the reference's passages
+passage        the same distance of the most foreign passage
 concentration  Mahalanobis distance of the layer-wise numbers (spread, order, ends)
 
 Each part is turned into a standard normal on calibration texts; the score is their soft maximum: one strong sign counts
 more than several weak ones, and none can outvote another.
 
-All of it is torch, on the device of the states: what runs beside a model must not wake other threads or wait for a GPU.
+Everything is torch, on the device of the states: code that runs beside a model must not wake other threads or wait for
+a GPU.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -21,52 +23,22 @@ from jaxtyping import Float
 from scipy.special import ndtri
 from torch import Tensor
 
-from frostline.monitoring.directions import Directions, learn
+from frostline.monitoring.corruption_directions import Directions, learn_directions
 from frostline.monitoring.profile import Profile, resultants
-from frostline.monitoring.word_probes import Probes
+from frostline.monitoring.token_probes import Probes
 
 PARTS = ("broken", "words", "foreign", "passage", "concentration")
+"""Names of the parts of a score, in the order of the columns."""
 CODES = 300
-"""Entries of the codebook at most."""
+"""Largest number of entries in the codebook."""
 ROUNDS = 12
+"""Rounds of k-means that make the codebook."""
 SHRINKAGE = 1e-3
+"""Share of the mean variance that is added to every variance before whitening."""
 SHARPNESS = 1.5
-"""Of the soft maximum: log Σ exp(SHARPNESS · part)."""
+"""Sharpness of the soft maximum log Σ exp(SHARPNESS · part)."""
 TABLE = np.concatenate([np.linspace(0.002, 0.9, 200), [0.98]])
 """Quantiles kept of each part; beyond the 90 % quantile scores are extended along the line to the 98 % one."""
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """Profiles of many texts, without what is said of single tokens."""
-
-    means: Float[Tensor, "n m"]
-    numbers: Float[Tensor, "n k"]
-    passages: Float[Tensor, "n 4 e"]
-    words: Float[Tensor, "n kinds"]
-
-    @classmethod
-    def of(cls, found: Profile) -> "Features":
-        return cls(found.means, found.numbers, found.passages, found.words)
-
-    @classmethod
-    def joined(cls, parts: Sequence["Features"]) -> "Features":
-        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
-
-    def __len__(self) -> int:
-        return len(self.means)
-
-    def __getitem__(self, rows: "Tensor | slice") -> "Features":
-        return Features(self.means[rows], self.numbers[rows], self.passages[rows], self.words[rows])
-
-    @property
-    def lengths(self) -> Float[Tensor, " n"]:
-        """Logarithms of the numbers of tokens."""
-        return self.numbers[:, 0]
-
-    @property
-    def all(self) -> Float[Tensor, "n f"]:
-        return torch.cat([self.means, self.numbers], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,33 +52,23 @@ class Standards:
         return cls(torch.from_numpy(np.quantile(scores.double().numpy(), TABLE, axis=0).T).float().contiguous())
 
     def __call__(self, scores: Float[Tensor, "n columns"]) -> Float[Tensor, "n columns"]:
-        normal = _normal(scores.device)
+        normal = _normal_quantiles(scores.device)
         columns = scores.T.contiguous()
-        # The last two quantiles are the line that goes on for ever; below the first all is the same.
+        # The line through the last two quantiles goes on for ever; below the first quantile all values are the same.
         place = torch.searchsorted(self.quantiles, columns).clamp(1, len(normal) - 1)
         low, high = self.quantiles.gather(1, place - 1), self.quantiles.gather(1, place)
         share = ((columns - low) / (high - low).clamp_min(1e-9)).clamp_min(0)
         return torch.lerp(normal[place - 1], normal[place], share).T
 
 
-def _normal(device: torch.device, kept: dict[torch.device, Tensor] = {}) -> Tensor:  # noqa: B006 (a cache)
-    if device not in kept:
-        kept[device] = torch.from_numpy(ndtri(TABLE)).float().to(device)
-    return kept[device]
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Standard normal scores of some texts: of every part, and of every kind of broken text and of changed word."""
-
-    parts: Float[Tensor, "n 5"]
-    kinds: Float[Tensor, "n kinds"]
-    score: Float[Tensor, " n"]
+@cache
+def _normal_quantiles(device: torch.device) -> Tensor:
+    return torch.from_numpy(ndtri(TABLE)).float().to(device)
 
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """What was learned from reference texts. ``cosines``: of two tokens of a text, in the mean, at every cloud."""
+    """Everything learned from reference texts; ``cosines`` are the mean cosines of two tokens of a text, per cloud."""
 
     directions: Directions
     probes: Probes
@@ -119,11 +81,13 @@ class Detector:
 
     @classmethod
     def learn(
-        cls, reference: Features, broken: Mapping[str, Features], probes: Probes, calibration: Features, *, seed: int
+        cls, reference: Profile, broken: Mapping[str, Profile], probes: Probes, calibration: Profile, *, seed: int
     ) -> "Detector":
         """Directions, codebook and density from the reference and its broken copies, standards from other texts."""
         pairs = min(len(reference), *(len(copies) for copies in broken.values()))
-        directions = learn(reference[:pairs].all, {kind: copies.all for kind, copies in broken.items()})
+        directions = learn_directions(
+            reference[:pairs].features, {kind: copies.features for kind, copies in broken.items()}
+        )
         numbers = reference.numbers.double()
         sizes, axes = torch.linalg.eigh(torch.cov(numbers.T))
         whitening = axes / (sizes.clamp_min(0) + SHRINKAGE * sizes.mean()).sqrt()
@@ -141,68 +105,63 @@ class Detector:
         )
         return bare.standardised(calibration)
 
-    def standardised(self, calibration: Features) -> "Detector":
-        """The same with standards from these texts."""
+    def standardised(self, calibration: Profile) -> "Detector":
+        """The same detector with standards from these texts."""
         ready = replace(self, kinds=Standards.fit(self.evidence(calibration)))
         return replace(ready, parts=Standards.fit(ready.raw(calibration)[0]))
 
-    def evidence(self, texts: Features) -> Float[Tensor, "n kinds"]:
-        """Of every kind of broken text, then of every kind of changed word."""
-        return torch.cat([self.directions(texts.all), texts.words], 1)
+    def evidence(self, texts: Profile) -> Float[Tensor, "n kinds"]:
+        """Evidence for every kind of broken text, then for every kind of changed word."""
+        return torch.cat([self.directions(texts.features), texts.words], 1)
 
-    def raw(self, texts: Features) -> tuple[Float[Tensor, "n 5"], Float[Tensor, "n kinds"]]:
+    def raw(self, texts: Profile) -> tuple[Float[Tensor, "n 5"], Float[Tensor, "n kinds"]]:
         """Scores of the parts before they are standardised, and standard scores of every kind."""
         kinds = self.kinds(self.evidence(texts))
         surprise = -torch.special.log_ndtr(-kinds)
-        own = len(self.directions.kinds)
-        apart = self.apart(texts.passages)
+        broken = len(self.directions.kinds)
+        distances = self.distances(texts.passages)
         numbers = (texts.numbers - self.centre) @ self.whitening
         columns = (
-            surprise[:, :own].sum(1),
-            surprise[:, own:].sum(1),
-            apart.mean(1),
-            apart.amax(1),
+            surprise[:, :broken].sum(1),
+            surprise[:, broken:].sum(1),
+            distances.mean(1),
+            distances.amax(1),
             numbers.square().sum(1).add(1e-12).log(),
         )
         return torch.stack(columns, 1), kinds
 
-    def apart(self, passages: Float[Tensor, "n 4 e"]) -> Float[Tensor, "n 4"]:
+    def distances(self, passages: Float[Tensor, "n 4 e"]) -> Float[Tensor, "n 4"]:
         """Distance of every passage from the closest entry of the codebook."""
         return 1 - (passages @ self.codes.T).amax(-1)
 
-    def __call__(self, texts: Features) -> Parts:
+    def __call__(self, texts: Profile) -> tuple[Float[Tensor, "n 5"], Float[Tensor, "n kinds"]]:
+        """Standard normal scores of every part, and of every kind of broken text and of changed word."""
         raw, kinds = self.raw(texts)
-        parts = self.parts(raw)
-        return Parts(parts, kinds, (SHARPNESS * parts).logsumexp(1))
+        return self.parts(raw), kinds
+
+    def score(self, texts: Profile) -> Float[Tensor, " n"]:
+        """One score per text, larger where the text is stranger."""
+        return soft_maximum(self(texts)[0])
 
     def expected(self, lengths: Float[Tensor, " n"]) -> Float[Tensor, "n clouds"]:
         """Resultant length of n tokens whose cosines are as in the reference: R² = 1/n + (1 − 1/n)·c."""
         share = (-lengths[:, None]).exp()
         return (share + (1 - share) * self.cosines).clamp_min(0).sqrt()
 
-    def to(self, device: torch.device) -> "Detector":
-        """The same on another device."""
-        told = self.directions
-        return Detector(
-            directions=Directions(told.kinds, told.weights.to(device), told.offsets.to(device)),
-            probes=self.probes.to(device),
-            codes=self.codes.to(device),
-            centre=self.centre.to(device),
-            whitening=self.whitening.to(device),
-            cosines=self.cosines.to(device),
-            kinds=Standards(self.kinds.quantiles.to(device)),
-            parts=Standards(self.parts.quantiles.to(device)),
-        )
+
+def soft_maximum(parts: Float[Tensor, "n parts"]) -> Float[Tensor, " n"]:
+    """The score of a text from its parts: log Σ exp(SHARPNESS · part)."""
+    return (SHARPNESS * parts).logsumexp(1)
 
 
-def _cosines(texts: Features) -> Float[Tensor, "n clouds"]:
-    """Of two different tokens of a text, in the mean: the resultant length without what tokens owe themselves."""
+def _cosines(texts: Profile) -> Float[Tensor, "n clouds"]:
+    """Mean cosine of two different tokens of a text: the resultant length without each token's cosine to itself."""
     count = texts.lengths.exp()[:, None]
     return (count * resultants(texts.numbers).square() - 1) / (count - 1).clamp_min(1)
 
 
 def codebook(rows: Float[Tensor, "n e"], *, seed: int) -> Float[Tensor, "c e"]:
-    """Centres of spherical k-means: a small picture of where unit vectors lie."""
+    """Centres of spherical k-means: a few unit vectors that stand for many."""
     rng = np.random.default_rng([15, seed])
     count = int(min(CODES, max(1, len(rows) // 4)))
     centres = rows[torch.from_numpy(rng.choice(len(rows), count, replace=False))].clone()

@@ -1,6 +1,6 @@
-"""Hidden states of a model in use, by forward hooks: nothing is changed, nothing raises, nothing is kept.
+"""Forward hooks that hand over the hidden states of a model in use; they change nothing and raise nothing.
 
-Hooks of one forward pass share what they collect through the thread they run in: many threads may use one model.
+Hooks of one forward pass share what they collect through thread-local storage: many threads may use one model.
 """
 
 import logging
@@ -19,20 +19,29 @@ from frostline.encoders.load import Encoder
 from frostline.errors import BadModel
 
 LOG = logging.getLogger("frostline")
-_ours = threading.local()
+_unwatched = threading.local()
 
 
 @dataclass(frozen=True, eq=False)
-class Taking:
-    """One forward pass: the states at the clouds asked for (b, n, d), the attention mask, and token ids."""
+class HiddenStates:
+    """First station of a text: the hidden states of one forward pass, or of several small passes put together.
+
+    states  (b, n, d) at every cloud asked for, in the order of the clouds
+    mask    the attention mask (b, n), zero for padding; None where there is no padding
+    ids     token ids (b, n); None where they are not known or not needed
+    passes  number of forward passes
+    rows    number of texts in the last of these passes; None: all texts
+    """
 
     states: list[Tensor]
     mask: Tensor | None
     ids: Tensor | None
+    passes: int = 1
+    rows: int | None = None
 
     @property
     def present(self) -> Tensor:
-        """Which states are those of tokens, not of padding."""
+        """True where a state belongs to a token, False where it belongs to padding."""
         if self.mask is None:
             return torch.ones(self.states[0].shape[:2], dtype=torch.bool, device=self.states[0].device)
         return self.mask != 0
@@ -41,9 +50,9 @@ class Taking:
 class Tap:
     """Hooks on those layers of a model that lead to the clouds asked for (0 is before the first layer).
 
-    Errors inside are counted, logged once, and never reach the model's caller; ``strict``: they do, which is right
-    when a baseline is made. ``entry``: the module whose call is one pass, where that is not the model itself; it may
-    be given its inputs in a dictionary.
+    ``receive`` is called with the hidden states of every pass. Errors inside the hooks are counted, logged once, and
+    never reach the model's caller; with ``strict`` they do, which is right when a baseline is made. ``entry`` is the
+    module whose call is one pass, where that is not the model itself; it may get its inputs in a dictionary.
     """
 
     def __init__(
@@ -51,7 +60,7 @@ class Tap:
         model: nn.Module,
         encoder: Encoder,
         clouds: Sequence[int],
-        taken: Callable[[Taking], None],
+        receive: Callable[[HiddenStates], None],
         *,
         strict: bool = False,
         entry: nn.Module | None = None,
@@ -59,7 +68,7 @@ class Tap:
         self.failures = 0
         self._closed = False
         self._strict = strict
-        self._taken = taken
+        self._receive = receive
         self._clouds = tuple(clouds)
         self._pass = threading.local()
         self._lock = threading.Lock()
@@ -85,7 +94,7 @@ class Tap:
         _forget_compiled()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy of a watched model is not watched: its hooks belong to nobody and do nothing.
+        # A copy of a watched model is not watched: its hooks do nothing.
         return (_closed, ())
 
     def close(self) -> None:
@@ -96,64 +105,64 @@ class Tap:
         _forget_compiled()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _begin(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if self._closed or (not self._strict and getattr(_ours, "passes", False)):
+    def _begin(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._closed or (not self._strict and getattr(_unwatched, "passes", False)):
             self._pass.states = None
             return
         self._pass.states = {}
         self._pass.count = 0
-        if given and isinstance(given[0], Mapping):
-            named = dict(given[0])
-        self._pass.mask = named.get("attention_mask", given[1] if len(given) > 1 else None)
-        ids = named.get("input_ids", given[0] if given else None)
+        if inputs and isinstance(inputs[0], Mapping):
+            named = dict(inputs[0])
+        self._pass.mask = named.get("attention_mask", inputs[1] if len(inputs) > 1 else None)
+        ids = named.get("input_ids", inputs[0] if inputs else None)
         self._pass.ids = ids if isinstance(ids, Tensor) and ids.ndim == 2 else None
 
-    def _enter(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _enter(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         states = getattr(self._pass, "states", None)
         if states is not None:
-            states.setdefault(0, given[0] if given else named.get("hidden_states"))
+            states.setdefault(0, inputs[0] if inputs else named.get("hidden_states"))
 
-    def _leave(self, cloud: int, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+    def _leave(self, cloud: int, module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
         states = getattr(self._pass, "states", None)
         if states is not None:
             states[cloud] = result[0] if isinstance(result, tuple) else result
 
-    def _leave_shared(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+    def _leave_shared(self, module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
         if getattr(self._pass, "states", None) is not None:
             self._pass.count += 1
             if self._pass.count in self._clouds:
-                self._leave(self._pass.count, module, given, result)
+                self._leave(self._pass.count, module, inputs, result)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _end(self, module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
-        # None when the hooks came while this pass was under way: it is not seen, and that is no failure.
+    def _end(self, module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
+        # None where the hooks were put on while this pass was under way: the pass is skipped, which is no failure.
         states = getattr(self._pass, "states", None)
         if states is None:
             return
         mask, ids = self._pass.mask, self._pass.ids
         self._pass.states = self._pass.mask = self._pass.ids = None
-        # Written out, without context managers: between passes every line of Python is cold, and costs ten times more.
+        # No context managers here: between passes every line of Python is cold and costs ten times more.
         try:
             if len(states) != len(self._clouds):
                 raise RuntimeError(f"{len(states)} of {len(self._clouds)} clouds were seen")
-            # Detached, nothing that is computed from them keeps gradients.
-            own = [states[cloud].detach() for cloud in self._clouds]
-            shape, device = own[0].shape[:2], own[0].device.type
+            # Nothing that is computed from detached states keeps gradients.
+            detached = [states[cloud].detach() for cloud in self._clouds]
+            shape, device = detached[0].shape[:2], detached[0].device.type
             if mask is not None and mask.shape != shape:
                 raise RuntimeError(f"an attention mask of shape {tuple(mask.shape)} for tokens {tuple(shape)}")
             if torch.is_autocast_enabled(device):
                 # The model may run in lower precision; what looks at it does not.
                 with torch.autocast(device, enabled=False):
-                    self._taken(Taking(own, mask, ids))
+                    self._receive(HiddenStates(detached, mask, ids))
             else:
-                self._taken(Taking(own, mask, ids))
-        except Exception as error:  # fail-open: whatever goes wrong here is no reason for the model to fail
+                self._receive(HiddenStates(detached, mask, ids))
+        except Exception as error:  # fail-open: an error of the monitor must not become an error of the model
             if self._strict:
                 raise
             self.failed(error)
 
     def failed(self, error: Exception, passes: int = 1) -> None:
-        """Count passes that could not be looked at; the first error is logged."""
+        """Count passes that could not be scored, and log the first error."""
         with self._lock:
             first = not self.failures
             self.failures += passes
@@ -168,20 +177,20 @@ def _closed() -> Tap:
 
 
 @contextmanager
-def our_own_passes() -> Iterator[None]:
-    """What frostline itself lets a model read is no traffic: no watch sees it."""
-    before = getattr(_ours, "passes", False)
-    _ours.passes = True
+def unwatched_passes() -> Iterator[None]:
+    """Passes that frostline itself runs are no traffic: inside this context no watch sees them."""
+    before = getattr(_unwatched, "passes", False)
+    _unwatched.passes = True
     try:
         yield
     finally:
-        _ours.passes = before
+        _unwatched.passes = before
 
 
 def _forget_compiled() -> None:
-    """Compiled code does not notice hooks that come or go, unless it is told to and compiled anew.
+    """Have torch compile models anew: compiled code ignores hooks that were put on or taken off later.
 
-    It is shared between models of a class, so that it matters whether anything was compiled, not what.
+    Models of one class share compiled code, so everything is reset as soon as anything was compiled.
     """
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:

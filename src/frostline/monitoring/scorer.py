@@ -1,4 +1,4 @@
-"""Scoring texts with a model and its baseline: opened once, used as often as wanted."""
+"""Scoring of texts with a model and its baseline, which are opened once and used often."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,49 +10,54 @@ from torch import nn
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import Tokenized, tokenize
 from frostline.errors import BadParameter, BadText
-from frostline.monitoring.baseline import LONGEST, Baseline, Report, have_tokens, listed, opened
-from frostline.monitoring.hooks import Taking, Tap, our_own_passes
-from frostline.monitoring.profile import profile
-from frostline.monitoring.reasons import Judge, Scores, Spell
+from frostline.monitoring.baseline import Baseline
+from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
+from frostline.monitoring.judge import Judge
+from frostline.monitoring.learning import Report
+from frostline.monitoring.reasons import Scores, Spell
+from frostline.monitoring.reference_texts import LONGEST, have_tokens, list_texts
+from frostline.monitoring.text_model import open_text_model
 
 
 class Scorer:
-    """A model, its tokenizer and a judge. ``tokenized`` may run beside ``score``, which is for one thread at a time."""
+    """A model, its tokenizer and a judge; ``Baseline.score`` makes one.
+
+    ``tokenized`` may run in another thread beside ``score``, which is for one thread at a time.
+    """
 
     def __init__(
         self, baseline: Baseline, model: "nn.Module | str | Path", tokenizer: Any = None, *, level: str = "full"
     ):
-        self.encoder, self.model, self.tokenizer = opened(model, tokenizer)
+        self.encoder, self.model, self.tokenizer = open_text_model(model, tokenizer)
         baseline.check(self.encoder, self.tokenizer)
         if level not in baseline.judges:
             raise BadParameter(f"level is {level!r}; it is one of {', '.join(baseline.judges)}.")
         self.judge: Judge = baseline.judges[level]
 
     def tokenized(self, texts: Sequence[str]) -> Tokenized:
-        """Token ids, cut at what is looked at; raises BadText when a text has none."""
-        texts = listed(texts)
+        """Token ids, cut to the length that is scored; raises BadText when a text has none."""
+        texts = list_texts(texts)
         if not texts:
             raise BadText("no text is given; give a list of texts.")
-        empty = [number for number, fine in enumerate(have_tokens(texts, self.tokenizer)) if not fine]
+        empty = [number for number, readable in enumerate(have_tokens(texts, self.tokenizer)) if not readable]
         if empty:
             raise BadText(f"{len(empty)} of {len(texts)} texts are empty, text {empty[0]} first: they have no token.")
         return tokenize(self.encoder, self.tokenizer, texts, most=LONGEST)
 
     def score(self, tokenized: Tokenized, *, spelled: bool = True, report: Report | None = None) -> Scores:
-        """Reasons name tokens if ``spelled``, else only their places."""
-        found: list[Scores] = []
+        """Scores of texts; their reasons name tokens if ``spelled``, else only places."""
+        pieces: list[Scores] = []
 
-        def take(taken: Taking) -> None:
-            ids = taken.ids
+        def keep(hidden: HiddenStates) -> None:
+            ids = hidden.ids
             assert ids is not None
             spell: Spell = lambda row, place: self.spelled(int(ids[row, place]))  # noqa: E731
-            seen = self.judge(profile(taken.states, taken.present, self.judge.detector.probes))
-            found.append(seen.scores(range(len(ids)), spell if spelled else None))
+            pieces.append(Scores.of(self.judge(hidden), range(len(ids)), spell if spelled else None))
 
         order: list[int] = []
-        tap = Tap(self.model, self.encoder, self.judge.clouds, take, strict=True)
+        tap = Tap(self.model, self.encoder, self.judge.clouds, keep, strict=True)
         try:
-            with torch.inference_mode(), our_own_passes():
+            with torch.inference_mode(), unwatched_passes():
                 for batch in batches(tokenized):
                     self.model(**batch.inputs)
                     order += batch.numbers
@@ -60,7 +65,8 @@ class Scorer:
                         report("scoring", "texts", len(order), len(tokenized.ids))
         finally:
             tap.close()
-        return Scores.joined(found, order)
+        return Scores.joined(pieces, order)
 
     def spelled(self, token: int) -> str:
+        """The token with this id, as text."""
         return str(self.tokenizer.convert_ids_to_tokens(token))

@@ -3,70 +3,96 @@
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from frostline.encoders.load import load
 from frostline.errors import BadParameter
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.baseline_file import load_baseline
 from frostline.monitoring.calibration import Alarm
-from frostline.monitoring.hooks import LOG, Taking, Tap
-from frostline.monitoring.pass_buffer import Gathered, Hold
-from frostline.monitoring.profile import profile as profile_of
-from frostline.monitoring.reasons import Judge, Judged, Scores
+from frostline.monitoring.hooks import LOG, HiddenStates, Tap
+from frostline.monitoring.judge import Assessment, Judge
+from frostline.monitoring.pass_buffer import PassBuffer
+from frostline.monitoring.reasons import Scores
 from frostline.printable import one_line
 
-EVERY = 1000
+FALSE_ALARM_EVERY = 1000
+"""Texts per false alarm, if nothing else is asked for."""
 RECENT = 1000
-"""P-values kept for looking back."""
+"""Number of p-values kept for looking back."""
+LARGEST_HOLD = 1024
+"""Largest number of texts that may be gathered before they are scored."""
 BEHIND = 8
-"""Groups on a GPU that may be under way before the oldest is waited for."""
-
-
-@dataclass(frozen=True, eq=False)
-class Seen(Scores):
-    """One entry per text of a batch; ``alarm``: whether the stream's alarm rang in it."""
-
-    alarm: bool = False
-
-    __repr__ = Scores.__repr__
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Texts scored together: those of one pass, or of several small ones, of which the last had ``rows`` texts.
-
-    ``p`` is there once ``event`` has happened (at once where there is none).
-    """
-
-    judged: Judged
-    ids: Tensor | None
-    rows: int
-    p: Tensor
-    event: Any
+"""Assessments on a GPU that may be under way before the oldest is waited for."""
 
 
 class Watch:
-    """Scores what a model reads. Use it as a context manager, or call ``close``.
+    """Score everything a model reads, by forward hooks that neither change its results nor raise errors.
 
-    last      the last pass (None before the first): scores, p-values, parts, reasons, alarm
-    level     the alarm's evidence now; it rings at ``alarm.threshold``
-    alarms    how often it has rung
-    texts     how many texts were scored; failures: how many passes could not be
-    recent    the last thousand p-values
+    Use it as a context manager, or call ``close``. Small passes are gathered and scored together; on a GPU nothing
+    waits for results. Reading any of the attributes below scores and counts all passes until then. Alarms are logged
+    (logger "frostline").
 
-    Small passes are gathered until there are ``hold`` texts (1: scored at once; else 128, on a GPU 512) or 4,096 tokens
-    (16,384); on a GPU nothing waits for results. Asking for any of the above scores and counts all there is. Alarms are
-    logged (logger "frostline"). ``on_alarm`` is called with the watch when one rings; ``log_only`` keeps it from being
-    called: for trying it out before acting on it. With ``tokenizer`` reasons name tokens, not only their places.
-    ``entry``: the module that is called where that is not the model itself.
+    Parameters
+    ----------
+    model
+        A live transformers model.
+    baseline
+        The baseline of this model, or its file.
+    profile
+        The level of the profile, "full" or "light".
+    false_alarm_every
+        The alarm rings falsely about once in this many texts.
+    sample_rate
+        Share of the passes that are scored, above 0 and at most 1.
+    hold
+        Number of texts that are gathered before they are scored; 1 scores every pass at once. The default is 128 texts
+        or 4,096 tokens, on a GPU 512 texts or 16,384 tokens.
+    on_alarm
+        A function that is called with the watch when its alarm rings.
+    log_only
+        Whether ``on_alarm`` is not called, to try a watch out before acting on it.
+    tokenizer
+        The model's tokenizer: with it reasons name tokens, without it places.
+    entry
+        The module that is called, where that is not the model itself.
+    seed
+        Seed of the choice of passes, where ``sample_rate`` is below 1.
+
+    Attributes
+    ----------
+    last
+        Scores of the last pass, with ``alarm``; None before the first pass.
+    level
+        The alarm's evidence now; the alarm rings at ``alarm.threshold``.
+    alarms
+        How often the alarm has rung.
+    texts
+        How many texts were scored.
+    failures
+        How many passes could not be scored.
+    recent
+        The last thousand p-values.
+
+    Raises
+    ------
+    BadBaseline
+        The baseline is of another model or another tokenizer.
+    BadParameter
+        A setting is out of its range.
+
+    Examples
+    --------
+    >>> with fl.watch(model, "enc.frost") as watch:  # doctest: +SKIP
+    ...     model(**batch)
+    ...     print(watch.last.p_values, watch.last.alarm)
     """
 
     def __init__(
@@ -75,7 +101,7 @@ class Watch:
         baseline: Baseline | str | Path,
         *,
         profile: str = "full",
-        false_alarm_every: float = EVERY,
+        false_alarm_every: float = FALSE_ALARM_EVERY,
         sample_rate: float = 1.0,
         hold: int | None = None,
         on_alarm: "Callable[[Watch], None] | None" = None,
@@ -88,8 +114,8 @@ class Watch:
             raise BadParameter(f"on_alarm is {on_alarm!r}; it is a function that is given the watch.")
         if not 0 < sample_rate <= 1:
             raise BadParameter(f"sample_rate is {sample_rate}; it is a share of the passes, above 0 and at most 1.")
-        if hold is not None and not (isinstance(hold, int) and 1 <= hold <= 1024):
-            raise BadParameter(f"hold is {hold}; it is a number of texts from 1 to 1024.")
+        if hold is not None and not (isinstance(hold, int) and 1 <= hold <= LARGEST_HOLD):
+            raise BadParameter(f"hold is {hold}; it is a number of texts from 1 to {LARGEST_HOLD}.")
         self.baseline = baseline if isinstance(baseline, Baseline) else load_baseline(baseline)
         if profile not in self.baseline.judges:
             raise BadParameter(f"profile is {profile!r}; it is one of {', '.join(self.baseline.judges)}.")
@@ -104,9 +130,9 @@ class Watch:
         self._rng = np.random.default_rng([17, seed])
         self._lock = threading.RLock()
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        self._held = Hold(hold)
-        self._under_way: deque[_Group] = deque()
-        self._last: tuple[_Group, bool] | None = None
+        self._buffer = PassBuffer(hold)
+        self._under_way: deque[Assessment] = deque()
+        self._last: tuple[Assessment, bool] | None = None
         self._level, self._alarms, self._texts = 0.0, 0, 0
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._tap = Tap(model, encoder, self._judge.clouds, self._take, entry=entry)
@@ -136,27 +162,27 @@ class Watch:
         return tuple(self._recent)
 
     @property
-    def last(self) -> Seen | None:
+    def last(self) -> Scores | None:
         self._finish()
         with self._lock:
             if self._last is None:
                 return None
-            group, rang = self._last
-        ids, words = group.ids, self._tokenizer
+            texts, rang = self._last
+        ids, tokenizer = texts.ids, self._tokenizer
 
         def spell(row: int, place: int) -> str:
-            return str(words.convert_ids_to_tokens(int(ids[row, place])))  # type: ignore[index]
+            return str(tokenizer.convert_ids_to_tokens(int(ids[row, place])))  # type: ignore[index]
 
-        count = len(group.p)
-        named = None if words is None or ids is None else spell
-        return Seen(**vars(group.judged.scores(range(count - group.rows, count), named)), alarm=rang)
+        count = len(texts.p_values)
+        rows = range(count - _last_rows(texts), count)
+        return Scores.of(texts, rows, None if tokenizer is None or ids is None else spell, alarm=rang)
 
     def __repr__(self) -> str:
-        # What is held is not scored for this: whoever prints a watch asks for nothing.
+        # Gathered passes are not scored for this: printing a watch must not change it.
         return one_line(self, f"{self._texts} texts scored, {self._alarms} alarms; {self.baseline!r}")
 
     def close(self) -> None:
-        """Take the hooks off the model; what was seen is still counted."""
+        """Take the hooks off the model, and score and count the passes until then."""
         self._tap.close()
         self._finish()
 
@@ -168,72 +194,70 @@ class Watch:
     ) -> None:
         self.close()
 
-    def _take(self, taken: Taking) -> None:
+    def _take(self, hidden: HiddenStates) -> None:
         with self._lock:
-            if not taken.states[0].numel() or (self._rate < 1 and self._rng.random() >= self._rate):
+            if not hidden.states[0].numel() or (self._rate < 1 and self._rng.random() >= self._rate):
                 return
             if self._tokenizer is None:
-                taken = Taking(taken.states, taken.mask, None)  # ids are for naming tokens
-            enough = self._held.add(taken)
-            if enough is None:
+                hidden = HiddenStates(hidden.states, hidden.mask, None)  # ids are for naming tokens
+            gathered = self._buffer.add(hidden)
+            if gathered is None:
                 return
-            self._score(enough)
+            self._score(gathered)
         self._settle()
 
     def _finish(self) -> None:
-        """Score what is held and wait for what is under way."""
+        """Score gathered passes and wait for those under way."""
         try:
             with self._lock:
-                rest = self._held.all()
-                if rest is not None:
-                    self._score(rest)
+                gathered = self._buffer.empty()
+                if gathered is not None:
+                    self._score(gathered)
             self._settle(wait=True)
         except Exception as error:
             self._tap.failed(error)
 
-    def _score(self, group: Gathered) -> None:
-        device = group.present.device
+    def _score(self, hidden: HiddenStates) -> None:
+        device = hidden.states[0].device
         try:
             judge = self._judges.get(device) or self._judges.setdefault(device, self._judge.to(device))
-            if device.type == "cuda":
-                self._under_way.append(self._score_beside(judge, group))
-            else:
-                found = judge(profile_of(group.states, group.present, judge.detector.probes))
-                self._under_way.append(_Group(found, group.ids, group.rows, found.p, None))
+            self._under_way.append(self._assess_beside(judge, hidden) if device.type == "cuda" else judge(hidden))
         except Exception as error:
-            self._tap.failed(error, group.passes)
+            self._tap.failed(error, hidden.passes)
 
-    def _score_beside(self, judge: Judge, group: Gathered) -> _Group:
-        """On a stream of its own, beside the model's next pass; nothing waits for it."""
-        device = group.present.device
+    def _assess_beside(self, judge: Judge, hidden: HiddenStates) -> Assessment:
+        """Assess on a stream of its own, beside the model's next pass; nothing waits for it."""
+        device = hidden.states[0].device
         stream = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
-            for tensor in (*group.states, group.present):
-                tensor.record_stream(stream)
-            found = judge(profile_of(group.states, group.present, judge.detector.probes))
-            p = torch.empty(found.p.shape, dtype=found.p.dtype, pin_memory=True).copy_(found.p, non_blocking=True)
+            for tensor in (*hidden.states, hidden.mask):
+                if tensor is not None:
+                    tensor.record_stream(stream)
+            texts = judge(hidden)
+            pinned = torch.empty(texts.p_values.shape, dtype=texts.p_values.dtype, pin_memory=True)
+            pinned.copy_(texts.p_values, non_blocking=True)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(stream)
-        return _Group(found, group.ids, group.rows, p, event)
+        return replace(texts, p_values=pinned, event=event)
 
     def _settle(self, *, wait: bool = False) -> None:
-        """Count what has come, in order; then say so if the alarm rang."""
+        """Count finished assessments, in order; then call back if the alarm rang."""
         with self._lock:
             before = self._alarms
             while self._under_way:
-                group = self._under_way[0]
-                if group.event is not None and not group.event.query():
+                texts = self._under_way[0]
+                if texts.event is not None and not texts.event.query():
                     if not wait and len(self._under_way) <= BEHIND:
                         break
-                    group.event.synchronize()
+                    texts.event.synchronize()
                 self._under_way.popleft()
-                rang = self._count(group.p.numpy())
-                self._last = (group, any(place >= len(group.p) - group.rows for place in rang))
-            now, texts = self._alarms, self._texts
-        # A shift that persists rings every few texts: said at the first, the second, the fourth …
+                rang = self._count(texts.p_values.numpy())
+                self._last = (texts, any(place >= len(texts.p_values) - _last_rows(texts) for place in rang))
+            now, count = self._alarms, self._texts
+        # A shift that persists rings every few texts: the first alarm is logged, the second, the fourth …
         if before.bit_length() < now.bit_length():
-            LOG.warning("alarm %d, after %d texts", now, texts)
+            LOG.warning("alarm %d, after %d texts", now, count)
         if before < now and self._on_alarm is not None:
             self._on_alarm(self)
 
@@ -244,6 +268,11 @@ class Watch:
         self._texts += len(levels)
         self._recent.extend(p.tolist())
         return list(rang)
+
+
+def _last_rows(texts: Assessment) -> int:
+    """Number of texts in the last pass."""
+    return len(texts.p_values) if texts.rows is None else texts.rows
 
 
 watch = Watch

@@ -1,4 +1,4 @@
-"""Watching what people call: sentence-transformers models and transformers pipelines hold a model inside."""
+"""Watching the model inside a SentenceTransformer or a transformers pipeline."""
 
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,35 @@ from frostline.monitoring.watch import Watch
 
 
 def wrap(thing: Any, baseline: Baseline | str | Path, **settings: Any) -> Watch:
-    """Watch the model inside a SentenceTransformer or a pipeline; ``settings`` are those of ``watch``.
+    """Watch the model inside a SentenceTransformer or a transformers pipeline.
 
-    Reasons name tokens: its own tokenizer is used, and must be the one the baseline was made with.
+    Reasons name tokens: the tokenizer inside is used, and must be the one the baseline was made with.
+
+    Parameters
+    ----------
+    thing
+        A SentenceTransformer or a transformers pipeline.
+    baseline
+        The baseline of the model inside, or its file.
+    **settings
+        Settings of ``frostline.watch``.
+
+    Returns
+    -------
+    Watch
+        The watch; use it as a context manager, or call ``close``.
+
+    Raises
+    ------
+    BadModel
+        There is no transformers model inside.
+    BadBaseline
+        The baseline is of another model or another tokenizer.
+
+    Examples
+    --------
+    >>> with fl.wrap(pipeline, "enc.frost") as watch:  # doctest: +SKIP
+    ...     pipeline(["The ice melts."])
     """
     model, entry = getattr(thing, "model", None), None
     if isinstance(thing, nn.Sequential) and len(thing):
@@ -25,5 +51,5 @@ def wrap(thing: Any, baseline: Baseline | str | Path, **settings: Any) -> Watch:
             f"{type(thing).__name__} is neither a SentenceTransformer nor a transformers pipeline; "
             "use frostline.watch with the transformers model itself."
         )
-    given: dict[str, Any] = {"tokenizer": getattr(thing, "tokenizer", None), "entry": entry} | settings
-    return Watch(model, baseline, **given)
+    defaults: dict[str, Any] = {"tokenizer": getattr(thing, "tokenizer", None), "entry": entry}
+    return Watch(model, baseline, **defaults | settings)

@@ -23,12 +23,15 @@ from frostline.serving.service import SAVED_EVERY, Service
 from frostline.web.guard import Guard
 
 OPEN = ("/", "/live.js", "/live.css", "/docs", "/openapi.json", "/healthz", "/readyz")
-"""What is served without a token: pages without data, and what a load balancer asks."""
-WATCHERS = 32
-"""Live pages that may be open at the same time."""
+"""Paths that are served without a token: pages without data, and the checks of a load balancer."""
+MOST_PAGES = 32
+"""Largest number of live pages that may be open at the same time."""
 BEAT = 0.5
-"""Seconds between looks at the stream for live pages."""
+"""Seconds between two pictures of the stream for a live page."""
 MOST_EVENTS = 1000
+"""Largest number of events in one answer."""
+FIRST_ERRORS = 5
+"""Number of errors of a request that an answer lists."""
 _PROBLEM: dict[str, Any] = {"model": schema.Problem}
 COMMON: dict[int | str, dict[str, Any]] = {
     400: _PROBLEM | {"description": "The request cannot be read."},
@@ -37,12 +40,14 @@ COMMON: dict[int | str, dict[str, Any]] = {
     422: _PROBLEM | {"description": "The request can be read but not answered; the sentence says why."},
     500: _PROBLEM | {"description": "A defect of the service."},
 }
+"""Answers that every route can give."""
 SCORING: dict[int | str, dict[str, Any]] = {
     408: _PROBLEM | {"description": "The body took too long to arrive."},
     413: _PROBLEM | {"description": "The body is too large."},
     503: _PROBLEM | {"description": "Too many texts are waiting, or the service is stopping; see Retry-After."},
     504: _PROBLEM | {"description": "The time for a call was over before its texts were scored."},
 }
+"""Further answers of the route that scores."""
 
 
 def make_app(service: Service, *, token: str | None = None, hosts: Collection[str] = ()) -> ASGIApp:
@@ -57,17 +62,17 @@ def make_app(service: Service, *, token: str | None = None, hosts: Collection[st
         lifespan=lambda _: _saving(service),
         responses=COMMON,
     )
-    _scoring(app, service)
-    _looking(app, service)
-    _pages(app, service)
-    _refusing(app)
+    _add_scoring(app, service)
+    _add_queries(app, service)
+    _add_pages(app, service)
+    _add_error_answers(app)
     known = ("/score", "/events", "/metrics", "/stream")
     return Guard(app, service.limits, hosts=hosts, token=token, open=OPEN, known=known, count=service.counted)
 
 
 @asynccontextmanager
 async def _saving(service: Service) -> AsyncIterator[None]:
-    """Save the stream's state now and then, and try again what the disk did not take."""
+    """Save the state of the stream at intervals, and with it events that could not be written before."""
 
     async def save() -> None:
         while True:
@@ -80,24 +85,24 @@ async def _saving(service: Service) -> AsyncIterator[None]:
     await asyncio.to_thread(service.close)
 
 
-def _scoring(app: FastAPI, service: Service) -> None:
+def _add_scoring(app: FastAPI, service: Service) -> None:
     limits = service.limits
 
     @app.post("/score", response_model=schema.Answer, responses=SCORING, summary="Score texts")
-    async def score(asked: schema.Asked) -> Response:
+    async def score(request: schema.Asked) -> Response:
         """Score texts as the next ones of the stream. The order of texts matters to the alarm, not to their scores."""
         start = time.monotonic()
         if service.draining:
             raise HTTPException(503, "the service is stopping.", {"Retry-After": "5"})
-        if len(asked.texts) > limits.texts:
-            raise HTTPException(422, f"{len(asked.texts)} texts; a call takes {limits.texts} at most.")
-        for number, text in enumerate(asked.texts):
+        if len(request.texts) > limits.texts:
+            raise HTTPException(422, f"{len(request.texts)} texts; a call takes {limits.texts} at most.")
+        for number, text in enumerate(request.texts):
             if len(text) > limits.characters:
                 raise HTTPException(
                     422, f"text {number} has {len(text)} characters; the limit is {limits.characters}: cut it."
                 )
         try:
-            found, causes, tokenized = await service.batcher.score(asked.texts, until=start + limits.seconds)
+            scores, causes, tokenized = await service.batcher.score(request.texts, until=start + limits.seconds)
         except Overloaded as busy:
             wait = max(1, round(busy.seconds))
             raise HTTPException(
@@ -107,12 +112,12 @@ def _scoring(app: FastAPI, service: Service) -> None:
             raise HTTPException(504, f"not scored within {limits.seconds:g} s; send fewer texts at a time.") from None
         except FrostlineError as error:
             raise HTTPException(422, str(error)) from None
-        body = service.answer(found, causes, tokenized, reasons=asked.reasons)
+        body = service.answer(scores, causes, tokenized, reasons=request.reasons)
         service.metrics.seconds.observe(time.monotonic() - start)
         return JSONResponse(body)
 
 
-def _looking(app: FastAPI, service: Service) -> None:
+def _add_queries(app: FastAPI, service: Service) -> None:
     @app.get("/events", response_model=schema.EventList, summary="Stored events")
     async def events(
         after: Annotated[int, Query(ge=0, le=2**62, description="Only events with larger numbers.")] = 0,
@@ -121,11 +126,11 @@ def _looking(app: FastAPI, service: Service) -> None:
         newest: Annotated[bool, Query(description="The newest first.")] = False,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="How many.")] = 100,
     ) -> Response:
-        """Strange texts, alarms and their ends; a page at a time: pass the last number as ``after``."""
-        found = await asyncio.to_thread(
+        """Strange texts, alarms and their ends, one page after another: pass the last number as ``after``."""
+        selected = await asyncio.to_thread(
             service.events.select, after=after, since=since, kind=kind, newest=newest, limit=limit
         )
-        return JSONResponse({"events": [event.facts() for event in found]})
+        return JSONResponse({"events": [event.facts() for event in selected]})
 
     @app.get("/healthz", summary="Whether the process is alive")
     async def healthz() -> dict[str, bool]:
@@ -138,8 +143,8 @@ def _looking(app: FastAPI, service: Service) -> None:
         summary="Whether texts are scored",
     )
     async def readyz() -> Response:
-        """503 on open connections while the service is stopping (new ones are not accepted). What else does not work is
-        said, but texts are still scored."""
+        """503 on open connections while the service is stopping (new ones are not accepted). ``degraded`` lists other
+        faults; texts are still scored."""
         ready = not service.draining
         return JSONResponse({"ready": ready, "degraded": service.degraded()}, 200 if ready else 503)
 
@@ -153,7 +158,7 @@ def _looking(app: FastAPI, service: Service) -> None:
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _pages(app: FastAPI, service: Service) -> None:
+def _add_pages(app: FastAPI, service: Service) -> None:
     here = files("frostline.serving")
     style = (files("frostline.report") / "page.css").read_text(encoding="utf-8") + (here / "live.css").read_text(
         encoding="utf-8"
@@ -162,7 +167,7 @@ def _pages(app: FastAPI, service: Service) -> None:
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         (here / "docs.html").read_text(encoding="utf-8")
     )
-    watchers = 0
+    open_pages = 0
 
     @app.get(
         "/stream",
@@ -176,13 +181,13 @@ def _pages(app: FastAPI, service: Service) -> None:
     async def stream(
         once: Annotated[bool, Query(description="End after the first event.")] = False,
     ) -> Response:
-        if watchers >= WATCHERS:
-            raise HTTPException(503, f"{WATCHERS} live pages are open; close one.", {"Retry-After": "10"})
+        if open_pages >= MOST_PAGES:
+            raise HTTPException(503, f"{MOST_PAGES} live pages are open; close one.", {"Retry-After": "10"})
         return StreamingResponse(beats(once), media_type="text/event-stream")
 
     async def beats(once: bool) -> AsyncIterator[str]:
-        nonlocal watchers
-        watchers += 1
+        nonlocal open_pages
+        open_pages += 1
         try:
             while not service.draining:
                 yield f"data: {await asyncio.to_thread(service.picture)}\n\n"
@@ -190,7 +195,7 @@ def _pages(app: FastAPI, service: Service) -> None:
                     return
                 await asyncio.sleep(BEAT)
         finally:
-            watchers -= 1
+            open_pages -= 1
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
@@ -209,7 +214,7 @@ def _pages(app: FastAPI, service: Service) -> None:
         return HTMLResponse(template.render(described=app.openapi(), url=str(request.base_url).rstrip("/")))
 
 
-def _refusing(app: FastAPI) -> None:
+def _add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(StarletteHTTPException)
     async def refuse(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, StarletteHTTPException)
@@ -218,8 +223,12 @@ def _refusing(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def explain(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        # What was sent is not sent back: it may be long, and it is a text.
-        if any(one["loc"] == ("body",) and one["type"] == "model_attributes_type" for one in error.errors()):
+        # The input is not sent back: it may be long, and it is a text.
+        problems = error.errors()
+        if any(problem["loc"] == ("body",) and problem["type"] == "model_attributes_type" for problem in problems):
             return JSONResponse({"error": "send a JSON object, with the header Content-Type: application/json."}, 422)
-        said = [f"{' '.join(str(part)[:40] for part in one['loc'])}: {one['msg']}" for one in error.errors()[:5]]
-        return JSONResponse({"error": "; ".join(said)}, 422)
+        sentences = [
+            f"{' '.join(str(part)[:40] for part in problem['loc'])}: {problem['msg']}"
+            for problem in problems[:FIRST_ERRORS]
+        ]
+        return JSONResponse({"error": "; ".join(sentences)}, 422)

@@ -1,7 +1,7 @@
-"""Texts of many clients through one model: those that wait are scored together, in the order they came.
+"""Batching of the texts of many clients: waiting texts are scored together, in the order of their arrival.
 
-One thread tokenizes, another runs the model; the event loop only waits. A pass takes what has arrived, up to ``batch``
-texts, and never waits for more: alone a call is answered at once, under load passes fill up by themselves.
+One thread tokenizes, another runs the model; the event loop only waits. A pass takes the texts that have arrived, up to
+``batch``, and never waits for more: a single call is answered at once, under load passes fill up by themselves.
 """
 
 import asyncio
@@ -20,12 +20,19 @@ from frostline.monitoring.reasons import Scores
 from frostline.monitoring.scorer import Scorer
 
 BATCH = 32
+"""Number of texts in one pass, if nothing else is asked for."""
+QUEUE_LIMIT = 2048
+"""Number of texts that may wait, if nothing else is asked for."""
+FIRST_RATE = 100.0
+"""Texts per second that are assumed before the first pass."""
+RATE_WEIGHT = 0.1
+"""Weight of a new pass in the mean number of texts per second."""
 Causes = list[list[dict[str, Any]]]
-"""The events that each text caused."""
+"""For each text the events that it caused."""
 
 
 class Overloaded(Exception):
-    """Too many texts wait; ``seconds``: when to come again."""
+    """Too many texts wait; the call may be repeated after ``seconds``."""
 
     def __init__(self, waiting: int, seconds: float):
         super().__init__(f"{waiting} texts are waiting")
@@ -33,58 +40,65 @@ class Overloaded(Exception):
 
 
 class Late(Exception):
-    """A call's time was over before its texts were scored."""
+    """The time for a call was over before its texts were scored."""
 
 
 @dataclass(eq=False)
 class _Job:
+    """One call: its texts, and the scores of those that are done."""
+
     texts: list[str]
     until: float
     loop: asyncio.AbstractEventLoop
     done: "asyncio.Future[tuple[Scores, Causes, Tokenized]]"
     tokenized: Tokenized | None = None
-    found: list[tuple[Scores, Causes]] = field(default_factory=list)
-    """What is known of its first texts."""
+    pieces: list[tuple[Scores, Causes]] = field(default_factory=list)
+    """Scores and events of its first texts."""
     begun: int = 0
-    """Texts that are scored, or in a pass."""
+    """Number of texts that are scored or in a pass."""
 
-    def answer(self, found: "tuple[Scores, Causes, Tokenized] | BaseException") -> None:
-        def tell() -> None:
+    def answer(self, result: "tuple[Scores, Causes, Tokenized] | BaseException") -> None:
+        """Hand the result to the task that waits for it, from another thread."""
+
+        def resolve() -> None:
             if self.done.done():
                 return
-            if isinstance(found, BaseException):
-                self.done.set_exception(found)
+            if isinstance(result, BaseException):
+                self.done.set_exception(result)
             else:
-                self.done.set_result(found)
+                self.done.set_result(result)
 
-        self.loop.call_soon_threadsafe(tell)
+        self.loop.call_soon_threadsafe(resolve)
 
 
-Taken = Callable[[Scores, list[str]], Causes]
-"""What becomes of scored texts, in order."""
+Consumer = Callable[[Scores, list[str]], Causes]
+"""Function that is called with the scored texts, in order, and returns the events they caused."""
 
 
 class Batcher:
-    """``score`` from any task of an event loop; ``close`` when all is done."""
+    """A queue of texts before one model. Tasks of an event loop call ``score``; ``close`` answers what waits and stops.
 
-    def __init__(self, scorer: Scorer, taken: Taken, *, batch: int = BATCH, most: int = 2048):
+    ``most`` is the queue limit: beyond so many waiting texts ``score`` raises Overloaded.
+    """
+
+    def __init__(self, scorer: Scorer, consume: Consumer, *, batch: int = BATCH, most: int = QUEUE_LIMIT):
         self.scorer, self.batch, self.most = scorer, batch, most
         self.waiting = 0
-        """Texts that have arrived and are not answered."""
+        """Number of texts that have arrived and are not answered."""
         self.passes = self.failures = 0
         self.seconds = 0.0
-        """Spent on passes."""
-        self._taken = taken
+        """Seconds spent on passes."""
+        self._consume = consume
         self._jobs: deque[_Job] = deque()
         self._some = threading.Condition()
         self._closed = False
-        self._rate = 100.0
+        self._rate = FIRST_RATE
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizing")
         self._thread = threading.Thread(target=self._run, name="scoring", daemon=True)
         self._thread.start()
 
     async def score(self, texts: list[str], *, until: float) -> tuple[Scores, Causes, Tokenized]:
-        """Scores, events and token ids; raises Overloaded, Late (``until`` by the monotonic clock), or BadText."""
+        """Scores, events and token ids, by the monotonic time ``until``; raises Overloaded, Late or BadText."""
         if self.waiting + len(texts) > self.most and self.waiting:
             raise Overloaded(self.waiting, self.waiting / self._rate)
         loop = asyncio.get_running_loop()
@@ -108,7 +122,7 @@ class Batcher:
         return self.scorer.tokenized(job.texts)
 
     def close(self) -> None:
-        """Answer what waits, then stop."""
+        """Answer the waiting texts, then stop."""
         with self._some:
             self._closed = True
             self._some.notify()
@@ -126,11 +140,11 @@ class Batcher:
             if jobs:
                 self._pass(jobs)
                 with self._some:
-                    # Those with more texts than fit into a pass go on when the others have had their turn.
+                    # Calls with more texts than fit into a pass go on when the others have had their turn.
                     self._jobs.extend(job for job in jobs if not job.done.done() and job.begun < len(job.texts))
 
     def _next(self) -> list[_Job]:
-        """Jobs for one pass: at least one, more while they fit; nobody waits for those that are late."""
+        """Jobs for one pass: at least one, more while they fit; late ones are dropped."""
         jobs: list[_Job] = []
         count = 0
         while self._jobs:
@@ -148,33 +162,37 @@ class Batcher:
         start = time.monotonic()
         slices = [slice(job.begun, min(len(job.texts), job.begun + self.batch)) for job in jobs]
         try:
-            ids, texts = list[tuple[int, ...]](), list[str]()
-            for job, own in zip(jobs, slices, strict=True):
-                assert job.tokenized is not None
-                ids += job.tokenized.ids[own]
-                texts += job.texts[own]
-                job.begun = own.stop
-            assert jobs[0].tokenized is not None
-            found = self.scorer.score(replace(jobs[0].tokenized, ids=tuple(ids)), spelled=False)
-            causes = self._taken(found, texts)
+            scores, causes = self._scored(jobs, slices)
         except Exception as error:
             self.failures += 1
-            # A kind of error, never its words: they may quote a text.
+            # The type of the error, never its message: it may quote a text.
             LOG.error("a pass failed: %s", type(error).__name__)
             for job in jobs:
                 job.begun = len(job.texts)
                 job.answer(error if isinstance(error, FrostlineError) else RuntimeError("scoring failed"))
             return
         first = 0
-        for job, own in zip(jobs, slices, strict=True):
-            rows = slice(first, first + own.stop - own.start)
+        for job, chosen in zip(jobs, slices, strict=True):
+            rows = slice(first, first + chosen.stop - chosen.start)
             first = rows.stop
-            job.found.append((found.part(rows), causes[rows]))
+            job.pieces.append((scores.part(rows), causes[rows]))
             if job.begun == len(job.texts):
-                whole = Scores.joined([part for part, _ in job.found], range(len(job.texts)))
+                whole = Scores.joined([part for part, _ in job.pieces], range(len(job.texts)))
                 assert job.tokenized is not None
-                job.answer((whole, [one for _, part in job.found for one in part], job.tokenized))
-        took = time.monotonic() - start
+                job.answer((whole, [events for _, part in job.pieces for events in part], job.tokenized))
+        seconds = time.monotonic() - start
         self.passes += 1
-        self.seconds += took
-        self._rate += 0.1 * (first / max(took, 1e-6) - self._rate)
+        self.seconds += seconds
+        self._rate += RATE_WEIGHT * (first / max(seconds, 1e-6) - self._rate)
+
+    def _scored(self, jobs: list[_Job], slices: list[slice]) -> tuple[Scores, Causes]:
+        """Scores and events of a slice of every job, one after the other."""
+        ids, texts = list[tuple[int, ...]](), list[str]()
+        for job, chosen in zip(jobs, slices, strict=True):
+            assert job.tokenized is not None
+            ids += job.tokenized.ids[chosen]
+            texts += job.texts[chosen]
+            job.begun = chosen.stop
+        assert jobs[0].tokenized is not None
+        scores = self.scorer.score(replace(jobs[0].tokenized, ids=tuple(ids)), spelled=False)
+        return scores, self._consume(scores, texts)

@@ -1,7 +1,7 @@
 """Events on disk: strange texts, alarms and their ends, in one SQLite file that survives kill -9.
 
-An event that ``add`` returned is on the disk (WAL, synchronous=FULL). When the disk is full nothing is raised: events
-wait in memory, up to a bound, and ``trouble`` says what is wrong. The file belongs to one process at a time.
+An event whose number ``add`` returned is on the disk (WAL, synchronous=FULL). When the disk is full nothing is raised:
+events wait in memory, up to a bound, and ``trouble`` has the error. The file belongs to one process at a time.
 """
 
 import contextlib
@@ -13,24 +13,34 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from frostline.errors import BadParameter
 from frostline.monitoring.hooks import LOG
+from frostline.results import Result
 
 FORMAT = 2
+"""Number of the format of event files that this version writes."""
 APPLICATION = 0x46524F53
-"""Tells our files from other SQLite files: "FROS"."""
-KEPT, DAYS = 100_000, 30.0
-"""Events and days that are kept, if nothing else is asked for."""
+"""SQLite's application id of event files: the letters "FROS"."""
+KEPT = 100_000
+"""Number of events that are kept, if nothing else is asked for."""
+DAYS = 30.0
+"""Days that events are kept, if nothing else is asked for."""
 PENDING = 10_000
-"""Events that wait in memory while the disk takes none."""
+"""Largest number of events that wait in memory while they cannot be written."""
 PRUNED_EVERY = 500
+"""Number of written events after which old ones are deleted."""
+LOCK_SECONDS = 5
+"""Seconds to wait for another process that holds the file."""
 KINDS = ("strange", "alarm", "clear", "start", "stop")
+"""Kinds of events."""
 MIGRATIONS = {1: "ALTER TABLE events ADD COLUMN replica TEXT NOT NULL DEFAULT '';"}
-"""What takes a file of one format to the next."""
+"""SQL that brings a file of one format to the next."""
+COLUMNS = "time, kind, texts, p_value, score, level, details, text, replica"
+"""Columns of an event, beside its number."""
 _TABLES = """
 CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL, texts INTEGER NOT NULL,
@@ -41,10 +51,16 @@ CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
-@dataclass(frozen=True)
-class Event:
-    """``texts``: how many texts the stream had seen; ``text``: the text itself, only where that was asked for;
-    ``replica``: which of several services it is of."""
+@dataclass(frozen=True, repr=False)
+class Event(Result):
+    """An event of a stream of texts.
+
+    texts    number of texts that the stream had seen
+    time     seconds since 1970
+    text     the text itself, only where the service was told to store texts
+    replica  name of the service, where there are several
+    id       number in the event file, once it is there
+    """
 
     kind: str
     texts: int
@@ -57,8 +73,9 @@ class Event:
     replica: str = ""
     id: int | None = None
 
-    def facts(self) -> dict[str, Any]:
-        return asdict(self) | {"details": dict(self.details)}
+    def describe(self) -> str:
+        """The kind, and when in the stream the event was."""
+        return f"{self.kind} after {self.texts} texts"
 
 
 class Events:
@@ -71,7 +88,7 @@ class Events:
         self.path, self.keep, self.days = Path(path).resolve(), keep, days
         self.trouble: str | None = None
         self.lost = 0
-        """Events that found no place on the disk, nor among those that wait."""
+        """Number of events that could neither be written nor wait in memory."""
         self._pending: deque[Event] = deque()
         self._lock = threading.RLock()
         self._since_pruned = 0
@@ -93,14 +110,14 @@ class Events:
         self.prune()
 
     def add(self, events: Sequence[Event], state: Mapping[str, Any] | None = None) -> list[int | None]:
-        """Write events, and what the stream stands at; the numbers of those that are on the disk now, else None."""
+        """Write events and the state of the stream; returns their numbers, None for events that wait in memory."""
         with self._lock:
             waiting = [*self._pending, *events]
             try:
                 if self._gone():
                     self._connection.close()
-                    for left in ("-wal", "-shm"):  # of the old file: they would be taken for the new one's
-                        Path(f"{self.path}{left}").unlink(missing_ok=True)
+                    for ending in ("-wal", "-shm"):  # left of the old file: SQLite would use them for the new one
+                        Path(f"{self.path}{ending}").unlink(missing_ok=True)
                     self._open()
                 with self._connection as connection:
                     numbers = [_insert(connection, event) for event in waiting]
@@ -125,40 +142,41 @@ class Events:
             return list(numbers[len(waiting) - len(events) :])
 
     def _open(self) -> None:
-        # For nobody else to read: texts may be in it.
+        # Only the owner may read the file: it may hold texts.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._connection = connect(self.path, write=True)
         self._inode = self.path.stat().st_ino
 
     def _gone(self) -> bool:
-        """Whether somebody has deleted or replaced the file: SQLite would write on, to where nobody looks."""
+        """True when the file was deleted or replaced: SQLite would go on writing into the old one."""
         return not self.path.exists() or self.path.stat().st_ino != self._inode
 
     @property
     def pending(self) -> int:
+        """Number of events that wait in memory."""
         return len(self._pending)
 
     def state(self) -> dict[str, Any]:
-        """What the stream stood at when it was last written."""
+        """The state of the stream when it was last written."""
         with self._lock:
             row = self._connection.execute("SELECT value FROM state WHERE name = 'stream'").fetchone()
         try:
-            found = json.loads(row[0]) if row else {}
+            state = json.loads(row[0]) if row else {}
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return state if isinstance(state, dict) else {}
 
-    def select(self, **asked: Any) -> list[Event]:
-        """What is on the disk; nothing while it cannot be read, which ``trouble`` says."""
+    def select(self, **conditions: Any) -> list[Event]:
+        """Events on the disk; none while the file cannot be read, and then ``trouble`` has the error."""
         with self._lock:
             try:
-                return list(select(self._connection, **asked))
+                return list(select(self._connection, **conditions))
             except sqlite3.Error as error:
                 self.trouble = f"events cannot be read: {error}"
                 return []
 
     def prune(self) -> None:
-        """Forget what is too old or too much."""
+        """Delete events that are too old or too many."""
         with self._lock, contextlib.suppress(sqlite3.Error), self._connection as connection:
             self._since_pruned = 0
             connection.execute("DELETE FROM events WHERE time < ?", (time.time() - 86400 * self.days,))
@@ -167,6 +185,7 @@ class Events:
             )
 
     def close(self) -> None:
+        """Close the file and let other processes use it."""
         with self._lock, contextlib.suppress(sqlite3.Error):
             self._connection.close()
         os.close(self._claim)
@@ -179,11 +198,11 @@ class Events:
 
 
 def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
-    """An event file; for reading it must be there. Raises BadParameter when it is none of ours."""
+    """Open an event file; one that is only read must exist. Raises BadParameter for other kinds of files."""
     if not write and not path.is_file():
         raise BadParameter(f"there is no event file {path}; frostline serve --events {path} makes one.")
     try:
-        connection = sqlite3.connect(path, timeout=5, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=LOCK_SECONDS, check_same_thread=False)
         try:
             _prepare(connection, path, write=write)
         except BaseException:
@@ -204,39 +223,38 @@ def select(
     limit: int | None = None,
 ) -> Iterator[Event]:
     """Events with numbers above ``after``, not before ``since`` (seconds since 1970), oldest or newest first."""
-    columns = "id, time, kind, texts, p_value, score, level, details, text, replica"
-    asked = f"SELECT {columns} FROM events WHERE id > ? AND time >= ?"
-    given: list[Any] = [after, since]
+    query = f"SELECT id, {COLUMNS} FROM events WHERE id > ? AND time >= ?"
+    values: list[Any] = [after, since]
     if kind is not None:
-        asked, given = asked + " AND kind = ?", [*given, kind]
+        query, values = query + " AND kind = ?", [*values, kind]
     rows = connection.execute(
-        f"{asked} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", [*given, -1 if limit is None else limit]
+        f"{query} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", [*values, -1 if limit is None else limit]
     )
-    for number, when, own, texts, p, score, level, details, text, replica in rows:
-        with contextlib.suppress(ValueError):  # a row that somebody else has written
-            yield Event(own, texts, when, p, score, level, json.loads(details), text, replica, number)
+    for number, when, kind_of_row, texts, p_value, score, level, details, text, replica in rows:
+        with contextlib.suppress(ValueError):  # a row that another program has written
+            yield Event(kind_of_row, texts, when, p_value, score, level, json.loads(details), text, replica, number)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, write: bool) -> None:
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    format = connection.execute("PRAGMA user_version").fetchone()[0]
     ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
     empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if not ours and not (empty and write):
         raise BadParameter(f"{path} is not an event file of frostline; give another one.")
     if not empty and not set(connection.execute("SELECT name FROM sqlite_master")) >= {("events",), ("state",)}:
         raise BadParameter(f"{path} is damaged: it has no table of events; give another file.")
-    if found > FORMAT:
+    if format > FORMAT:
         raise BadParameter(
-            f"{path} was written by a newer frostline (format {found}, this one reads {FORMAT}); update."
+            f"{path} was written by a newer frostline (format {format}, this one reads {FORMAT}); update."
         )
     if not write:
-        if found < FORMAT:
-            raise BadParameter(f"{path} has format {found}; frostline serve --events {path} brings it to {FORMAT}.")
+        if format < FORMAT:
+            raise BadParameter(f"{path} has format {format}; frostline serve --events {path} brings it to {FORMAT}.")
         return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    # All at once: a file is of one format or of the next, whenever it is looked at.
-    steps = [_TABLES] if empty else [MIGRATIONS[format] for format in range(found, FORMAT)]
+    # One transaction: at any time a file is either of one format or of the next.
+    steps = [_TABLES] if empty else [MIGRATIONS[number] for number in range(format, FORMAT)]
     if steps:
         connection.executescript(
             f"BEGIN;{''.join(steps)}PRAGMA application_id = {APPLICATION};PRAGMA user_version = {FORMAT};COMMIT;"
@@ -245,8 +263,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, write: bool) -> None
 
 def _insert(connection: sqlite3.Connection, event: Event) -> int | None:
     return connection.execute(
-        "INSERT INTO events (time, kind, texts, p_value, score, level, details, text, replica) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.time,
             event.kind,

@@ -1,9 +1,9 @@
-"""What Prometheus scrapes: names and units by its conventions, labels with few values.
+"""Metrics for Prometheus: names and units by its conventions, labels with few values.
 
-Counts and states are read off the stream when somebody scrapes; only what has a distribution is recorded as it happens.
+Counts and states are read from the service when Prometheus scrapes; only distributions are recorded as they happen.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, PlatformCollector, ProcessCollector
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from frostline.serving.service import Service
 
 P_VALUES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
+"""Upper bounds of the buckets of p-values."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds of the buckets of times, in seconds."""
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Upper bounds of the buckets of texts per pass."""
 ROUTES = ("/score", "/events", "/metrics", "/stream", "other")
-Heads = Callable[[], Mapping[tuple[int, int], float]]
+"""Routes that are counted by name, and the name of all others."""
 
 
 class Metrics:
-    """One registry of our own: nothing that another library registers gets in."""
+    """The metrics of one service, in a registry of their own: metrics of other libraries stay out."""
 
     def __init__(self, service: "Service"):
         self.registry = CollectorRegistry()
@@ -54,6 +57,8 @@ class Metrics:
 
 
 class _Reader(Collector):
+    """Reads counts and states from the service when Prometheus scrapes."""
+
     def __init__(self, service: "Service"):
         self.service = service
 
@@ -61,62 +66,67 @@ class _Reader(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        service, stream = self.service, self.service.stream
-        events, batcher, health = service.events, service.batcher, stream.health()
-        counted = {
-            "frostline_texts": ("Texts scored.", stream.texts),
-            "frostline_strange_texts": (f"Texts with p-values up to alpha = {stream.alpha:g}.", stream.strange),
-            "frostline_alarm_rings": ("How often the alarm's evidence reached its threshold.", stream.alarms),
-            "frostline_passes": ("Passes through the model.", batcher.passes),
-            "frostline_pass_failures": ("Passes that failed.", batcher.failures),
-            "frostline_pass_seconds": ("Time spent on passes.", batcher.seconds),
-            "frostline_connections_refused": ("Connections cut because too many were open.", service.refused),
-            "frostline_events_lost": ("Events that could neither be stored nor kept in memory.", events.lost),
+        yield from self._counters()
+        yield from self._gauges()
+        yield from self._layers()
+        yield from self._heads()
+        about = {
+            "version": __version__,
+            "model": self.service.name,
+            "baseline": str(self.service.about["model_sha256"])[:12],
         }
-        for name, (says, count) in counted.items():
-            yield CounterMetricFamily(name, says, value=count)
-        measured = {
-            "frostline_alarm_active": ("1 while there is an alarm, else 0.", float(stream.ringing)),
-            "frostline_alarm_evidence_nats": ("Evidence of the stream's alarm.", stream.level),
-            "frostline_alarm_threshold_nats": ("Evidence at which the alarm rings.", stream.alarm.threshold),
-            "frostline_waiting_texts": ("Texts that have arrived and are not answered.", batcher.waiting),
-            "frostline_event_store_up": (
-                "1 while events can be stored, 0 when they can not.",
-                float(not events.trouble),
-            ),
-            "frostline_degraded": (
-                "1 while something does not work although texts are scored; /readyz says what.",
-                float(bool(service.degraded())),
-            ),
-            "frostline_events_pending": ("Events in memory that wait for the disk.", events.pending),
-            "frostline_calibration_good": (
-                "1 while p-values are spread as they should be (or too few to tell), else 0.",
-                float(health.verdict in ("good", "unknown")),
-            ),
-        }
-        for name, (says, value) in measured.items():
-            yield GaugeMetricFamily(name, says, value=value)
+        yield InfoMetricFamily("frostline_build", "The software, the model, and the weights its baseline is of.", about)
+
+    def _counters(self) -> Iterator[Metric]:
+        service, stream, batcher = self.service, self.service.stream, self.service.batcher
+        for name, says, count in (
+            ("texts", "Texts scored.", stream.texts),
+            ("strange_texts", f"Texts with p-values up to alpha = {stream.alpha:g}.", stream.strange),
+            ("alarm_rings", "How often the alarm's evidence reached its threshold.", stream.alarms),
+            ("passes", "Passes through the model.", batcher.passes),
+            ("pass_failures", "Passes that failed.", batcher.failures),
+            ("pass_seconds", "Time spent on passes.", batcher.seconds),
+            ("connections_refused", "Connections cut because too many were open.", service.refused),
+            ("events_lost", "Events that could neither be stored nor kept in memory.", service.events.lost),
+        ):
+            yield CounterMetricFamily(f"frostline_{name}", says, value=count)
+
+    def _gauges(self) -> Iterator[Metric]:
+        service, stream, events = self.service, self.service.stream, self.service.events
+        calibrated = stream.health().verdict in ("good", "unknown")
+        degraded = "1 while something does not work although texts are scored; /readyz says what."
+        good = "1 while p-values are spread as they should be (or too few to tell), else 0."
+        for name, says, value in (
+            ("alarm_active", "1 while there is an alarm, else 0.", float(stream.ringing)),
+            ("alarm_evidence_nats", "Evidence of the stream's alarm.", stream.level),
+            ("alarm_threshold_nats", "Evidence at which the alarm rings.", stream.alarm.threshold),
+            ("waiting_texts", "Texts that have arrived and are not answered.", service.batcher.waiting),
+            ("event_store_up", "1 while events can be stored, 0 when they can not.", float(not events.trouble)),
+            ("degraded", degraded, float(bool(service.degraded()))),
+            ("events_pending", "Events in memory that wait for the disk.", events.pending),
+            ("calibration_good", good, float(calibrated)),
+        ):
+            yield GaugeMetricFamily(f"frostline_{name}", says, value=value)
+
+    def _layers(self) -> Iterator[Metric]:
         for side, says in (
             ("observed", "Mean resultant length of the last texts' tokens after a layer (0: before the first)."),
             ("expected", "What the reference's tokens make one expect there."),
         ):
             family = GaugeMetricFamily(f"frostline_resultant_{side}_ratio", says, labels=["layer"])
-            for row in stream.layers():
+            for row in self.service.stream.layers():
                 family.add_metric([str(row["layer"])], float(row[side]))
             yield family
-        if service.heads is not None:
-            family = GaugeMetricFamily(
-                "frostline_head_energy_ratio",
-                "Share of the tokens' energy in the dominant eigenspace of a head's VBᵀ, mean of the last texts; no "
-                "sample for a head that draws tokens nowhere.",
-                labels=["layer", "head"],
-            )
-            for (layer, head), value in service.heads().items():
-                family.add_metric([str(layer), str(head)], value)
-            yield family
-        about = {
-            "version": __version__,
-            "model": service.name,
-            "baseline": str(service.about["model_sha256"])[:12],
-        }
-        yield InfoMetricFamily("frostline_build", "The software, the model, and the weights its baseline is of.", about)
+
+    def _heads(self) -> Iterator[Metric]:
+        if self.service.heads is None:
+            return
+        family = GaugeMetricFamily(
+            "frostline_head_energy_ratio",
+            "Share of the tokens' energy in the dominant eigenspace of a head's VBᵀ, mean of the last texts; no "
+            "sample for a head that draws tokens nowhere.",
+            labels=["layer", "head"],
+        )
+        for (layer, head), value in self.service.heads().items():
+            family.add_metric([str(layer), str(head)], value)
+        yield family

@@ -1,22 +1,23 @@
-"""What goes over the wire, for checking and for the OpenAPI description."""
+"""Schemas of requests and answers, for checking and for the OpenAPI description."""
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
-MOST = 4096
-"""Texts in one call, whatever the service is set to."""
+MOST_TEXTS = 4096
+"""Largest number of texts in one call that a service can be set to."""
 Kind = Literal["strange", "alarm", "clear", "start", "stop"]
+"""Kinds of events."""
 
 
 class Asked(BaseModel):
     """Texts to score, in the order they arrived."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"texts": ["The ice melts."]}]})
-    # The first wrong text is enough: a message for each of half a million would stop everybody else for seconds.
+    # Only the first wrong text gets a message: half a million of them would stop all other calls for seconds.
     texts: Annotated[
         list[Annotated[str, Field(strict=True)]],
-        Field(min_length=1, max_length=MOST, description="The texts."),
+        Field(min_length=1, max_length=MOST_TEXTS, description="The texts."),
         FailFast(),
     ]
     reasons: Annotated[bool, Field(strict=True, description="Whether to say why a text is strange.")] = True

@@ -1,4 +1,4 @@
-"""The service without its network: a scorer, the stream it feeds, events on disk, metrics."""
+"""The service behind the HTTP interface: a scorer, the stream it feeds, events on disk, metrics."""
 
 import json
 import threading
@@ -13,22 +13,22 @@ from frostline.monitoring.hooks import LOG
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.scorer import Scorer
 from frostline.serving.batching import BATCH, Batcher, Causes
-from frostline.serving.events import Events
-from frostline.serving.head_metrics import Heads
+from frostline.serving.events import DAYS, KEPT, Events
+from frostline.serving.head_metrics import HeadEnergies
 from frostline.serving.metrics import ROUTES, Metrics
 from frostline.serving.stream import Stream
 from frostline.web.request_limits import Limits
 
 SAVED_EVERY = 5.0
-"""Seconds between writings of what the stream stands at; events are written at once."""
+"""Seconds after which the state of the stream is written again; events are written at once."""
 SHOWN = 20
-"""Events on the live page."""
+"""Number of events on the live page."""
 FRESH = 0.4
-"""Seconds that a picture of the stream is shown to everybody who asks."""
+"""Seconds for which one picture of the stream is sent to every live page."""
 
 
 class Service:
-    """Opens everything; ``close`` answers what waits and writes what is left."""
+    """A scoring service: it opens all its parts; ``close`` answers waiting texts and writes the last events."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class Service:
         false_alarm_every: float = 1000.0,
         clear_after: int = 200,
         store_texts: bool = False,
-        keep_events: int = 100_000,
-        keep_days: float = 30.0,
+        keep_events: int = KEPT,
+        keep_days: float = DAYS,
         batch: int = BATCH,
         per_head: bool = False,
         replica: str = "",
@@ -52,7 +52,7 @@ class Service:
         self.limits = limits or Limits()
         self.about = dict(baseline.about)
         self.name = "/".join(Path(str(baseline.about["model"])).parts[-2:])
-        """The model's; where it lies on this machine is nobody's business."""
+        """Name of the model: the end of its path, since clients need not know the folders of this machine."""
         self.scorer = Scorer(baseline, model, tokenizer, level=level)
         self.stream = Stream(
             Alarm.once_in(false_alarm_every),
@@ -68,16 +68,16 @@ class Service:
         self._other_files = files not in (None, self.scorer.encoder.fingerprint() if files else None)
         self.draining = False
         self.refused = 0
-        """Connections beyond the limit."""
+        """Number of connections beyond the limit."""
         self._picture: tuple[float, str] = (-1.0, "")
         self._drawing = threading.Lock()
         try:
-            # The first pass of all is slow: it is not a client's.
+            # The first pass of a process is slow: no client should wait for it.
             self.scorer.score(self.scorer.tokenized(["the first pass of all is slow"] * 2))
-            # From here on, so that this pass is in no mean.
-            self.heads = Heads(self.scorer) if per_head else None
+            # After the first pass, so that it is in no mean.
+            self.heads = HeadEnergies(self.scorer) if per_head else None
             self.stream.resume(self.events.state())
-            self.batcher = Batcher(self.scorer, self._taken, batch=batch, most=self.limits.waiting)
+            self.batcher = Batcher(self.scorer, self._count, batch=batch, most=self.limits.waiting)
         except BaseException:
             self.events.close()
             raise
@@ -87,90 +87,91 @@ class Service:
         self.events.add([self.stream.event("start", time.time())])
 
     def save(self) -> None:
-        """Write what the stream stands at, and events that had to wait."""
+        """Write the state of the stream, and events that had to wait."""
         self.events.add([], self.stream.state())
 
     def drain(self) -> None:
-        """Take no more calls; live pages end, or they would be waited for."""
+        """Take no more calls, and end live pages, for which the server would wait."""
         self.draining = True
         LOG.info("stopping; %d texts wait. A second signal ends it at once", self.batcher.waiting)
 
     def refuse(self) -> None:
+        """Count a connection beyond the limit."""
         self.refused += 1
 
     def close(self) -> None:
+        """Answer waiting texts, write the last events, and close the file."""
         self.batcher.close()
         self.events.add([self.stream.event("stop", time.time())], self.stream.state())
         self.events.close()
 
     def degraded(self) -> list[str]:
-        found = [self.events.trouble] if self.events.trouble else []
+        """Sentences about everything that does not work although texts are scored."""
+        troubles = [self.events.trouble] if self.events.trouble else []
         if self._other_files:
-            found.append(
+            troubles.append(
                 "the model's files are not those the baseline was made with, though their attention weights are: "
                 "a copy in another precision, or other embeddings or feed-forward layers"
             )
         if self.events.pending:
-            found.append(f"{self.events.pending} events wait in memory for the disk")
-        return found
+            troubles.append(f"{self.events.pending} events wait in memory for the disk")
+        return troubles
 
     def counted(self, path: str, code: int) -> None:
+        """Count an answer by its route and its status."""
         route = path if path in ROUTES else "other"
         self.metrics.requests.labels(route, str(code)).inc()
 
-    def answer(self, found: Scores, causes: Causes, tokenized: Tokenized, *, reasons: bool) -> dict[str, Any]:
-        """The answer to one call, as JSON will have it."""
+    def answer(self, scores: Scores, causes: Causes, tokenized: Tokenized, *, reasons: bool) -> dict[str, Any]:
+        """The answer to one call, as plain values for JSON."""
         stream = self.stream
-        rows = []
-        for number, p in enumerate(found.p_values.tolist()):
-            said = [
-                {
-                    "part": reason.part,
-                    "sigma": reason.sigma,
-                    "says": reason.says,
-                    "tokens": list(reason.tokens),
-                    "named": [self.scorer.spelled(tokenized.ids[number][place]) for place in reason.tokens],
-                }
-                for reason in (found.reasons[number] if reasons else ())
-            ]
-            rows.append(
-                {
-                    "score": float(found.scores[number]),
-                    "p_value": p,
-                    "strange": p <= stream.alpha,
-                    "parts": {name: float(values[number]) for name, values in found.parts.items()},
-                    "observed": found.observed[number].tolist(),
-                    "expected": found.expected[number].tolist(),
-                    "reasons": said,
-                    "events": causes[number],
-                }
-            )
         alarm = {
             "active": stream.ringing,
             "level": stream.level,
             "threshold": stream.alarm.threshold,
             "says": ": ".join(stream.says()[:2]),
         }
+        rows = [
+            {
+                "score": float(scores.scores[number]),
+                "p_value": p,
+                "strange": p <= stream.alpha,
+                "parts": {name: float(values[number]) for name, values in scores.parts.items()},
+                "observed": scores.observed[number].tolist(),
+                "expected": scores.expected[number].tolist(),
+                "reasons": self._reasons(scores, number, tokenized) if reasons else [],
+                "events": causes[number],
+            }
+            for number, p in enumerate(scores.p_values.tolist())
+        ]
         return {"texts": rows, "alarm": alarm, "layers": list(stream.clouds)}
 
+    def _reasons(self, scores: Scores, number: int, tokenized: Tokenized) -> list[dict[str, Any]]:
+        ids = tokenized.ids[number]
+        return [
+            reason.facts() | {"named": [self.scorer.spelled(ids[place]) for place in reason.tokens]}
+            for reason in scores.reasons[number]
+        ]
+
     def picture(self) -> str:
-        """What the live page shows, as JSON; made anew at most twice a second, however many look."""
+        """Everything the live page shows, as JSON; made anew at most twice a second for all pages together."""
         with self._drawing:
-            made, found = self._picture
+            made, picture = self._picture
             if time.monotonic() - made > FRESH:
                 events = [event.facts() | {"text": None} for event in self.events.select(newest=True, limit=SHOWN)]
                 about = {"model": self.name, "degraded": self.degraded(), "draining": self.draining}
-                found = json.dumps(self.stream.picture() | about | {"events": events, "now": time.time()})
-                self._picture = (time.monotonic(), found)
-            return found
+                picture = json.dumps(self.stream.picture() | about | {"events": events, "now": time.time()})
+                self._picture = (time.monotonic(), picture)
+            return picture
 
-    def _taken(self, found: Scores, texts: list[str]) -> Causes:
-        events, owners = self.stream.take(found, texts)
+    def _count(self, scores: Scores, texts: list[str]) -> Causes:
+        """Count scored texts in the stream, the events and the metrics."""
+        events, owners = self.stream.take(scores, texts)
         numbers = self.events.add(events, self.stream.state()) if events else []
-        for p in found.p_values.tolist():
+        for p in scores.p_values.tolist():
             self.metrics.p_values.observe(p)
         self.metrics.sizes.observe(len(texts))
         for event in events:
             if event.kind != "strange":
-                LOG.warning("%s after %d texts", event.kind, event.texts)
-        return [[{"kind": events[own].kind, "id": numbers[own]} for own in owned] for owned in owners]
+                LOG.warning("%s", event.describe())
+        return [[{"kind": events[place].kind, "id": numbers[place]} for place in places] for places in owners]

@@ -1,4 +1,4 @@
-"""The stream of texts as operators see it: is there an alarm, since when, where, and does the calibration still hold.
+"""The state of a stream of texts: whether there is an alarm, since when, and whether the calibration still holds.
 
 The alarm rings when the evidence of p-values reaches its threshold (``monitoring.calibration.Alarm``). It is over when
 ``clear_after`` texts in a row were scored without its ringing again.
@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,22 +17,31 @@ import numpy as np
 from frostline.errors import BadParameter
 from frostline.monitoring.calibration import Alarm
 from frostline.monitoring.reasons import Scores
+from frostline.results import Result
 from frostline.serving.events import Event
 
 RECENT = 1000
-"""P-values that the health of the calibration is judged by."""
+"""Number of last p-values from which the health of the calibration is judged."""
 ENOUGH = 200
-LOOKED_AT = 256
-"""Texts that the concentration at every layer is the mean of."""
+"""Smallest number of p-values from which the health of the calibration is judged."""
+AVERAGED = 256
+"""Number of last texts over which the concentration at every layer is averaged."""
 CRITICAL = 1.95
 """Kolmogorov and Smirnov's distance times √n that good p-values exceed once in a thousand times."""
 POINTS = 400
-"""P-values that the page draws."""
+"""Number of last p-values that the page draws."""
 
 
-@dataclass(frozen=True)
-class Health:
-    """Whether the p-values of the last texts are those of a calibrated baseline: uniform."""
+@dataclass(frozen=True, repr=False)
+class Health(Result):
+    """Whether the p-values of the last texts are uniform, as those of a calibrated baseline are.
+
+    verdict   good, low, high, or unknown while there are too few texts
+    says      the verdict in words
+    texts     number of texts that were judged
+    distance  largest distance of the p-values' distribution from the uniform one
+    allowed   distance that good p-values exceed once in a thousand times
+    """
 
     verdict: str
     says: str
@@ -40,9 +49,13 @@ class Health:
     distance: float | None = None
     allowed: float | None = None
 
+    def describe(self) -> str:
+        """The verdict in words."""
+        return self.says
+
 
 class Stream:
-    """Counts and judges; safe to use from several threads."""
+    """Counts of scored texts, the alarm, and the health of the calibration; several threads may use it."""
 
     def __init__(
         self,
@@ -65,35 +78,35 @@ class Stream:
         self.level = 0.0
         self.ringing = False
         self.rang_at: int | None = None
-        """After how many texts it rang last."""
+        """Number of texts at which the alarm rang last."""
         self.since: float | None = None
-        """When the alarm, or the quiet, began (seconds since 1970)."""
+        """Time at which the alarm, or the quiet, began, in seconds since 1970."""
         self.changed = threading.Condition()
         self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
-        self._clouds: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=LOOKED_AT)
+        self._clouds: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=AVERAGED)
 
-    def take(self, found: Scores, texts: list[str] | None = None) -> tuple[list[Event], list[list[int]]]:
-        """Count scored texts: what is worth an event, and for each text which of the events it caused."""
+    def take(self, scores: Scores, texts: list[str] | None = None) -> tuple[list[Event], list[list[int]]]:
+        """Count scored texts; returns the events, and for each text the places of those it caused."""
         now, events = time.time(), list[Event]()
-        owners: list[list[int]] = [[] for _ in found.p_values]
+        owners: list[list[int]] = [[] for _ in scores.p_values]
 
         def add(number: int, kind: str, **facts: Any) -> None:
             owners[number].append(len(events))
             events.append(self.event(kind, now, **facts))
 
         with self.changed:
-            for number, p in enumerate(found.p_values.tolist()):
-                (level,), rang = self.alarm.after(self.level, found.p_values[number : number + 1])
+            for number, p in enumerate(scores.p_values.tolist()):
+                (level,), rang = self.alarm.after(self.level, scores.p_values[number : number + 1])
                 level = float(level)
                 self.level = 0.0 if rang else level
                 self.texts += 1
                 self._recent.append((now, p))
-                self._clouds.append((found.observed[number], found.expected[number]))
+                self._clouds.append((scores.observed[number], scores.expected[number]))
                 if p <= self.alpha:
                     self.strange += 1
-                    reasons = [asdict(reason) for reason in found.reasons[number]]
+                    reasons = [reason.facts() for reason in scores.reasons[number]]
                     kept = texts[number] if texts is not None and self.keep_texts else None
-                    score = float(found.scores[number])
+                    score = float(scores.scores[number])
                     add(number, "strange", p_value=p, score=score, details={"reasons": reasons}, text=kept)
                 if rang:
                     self.alarms += 1
@@ -108,16 +121,17 @@ class Stream:
         return events, owners
 
     def event(self, kind: str, now: float, **facts: Any) -> Event:
+        """An event of this stream, as it stands now."""
         return Event(kind, self.texts, now, level=self.level, replica=self.replica, **facts)
 
     def state(self) -> dict[str, Any]:
-        """What a restart needs to go on."""
+        """The state that a restarted service needs to go on."""
         with self.changed:
             names = ("texts", "strange", "alarms", "level", "ringing", "rang_at", "since")
             return {name: getattr(self, name) for name in names} | {"recent": [list(pair) for pair in self._recent]}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state``; what does not make sense is left as it is."""
+        """Go on from a ``state``; values that make no sense are ignored."""
         with self.changed:
             for name in ("texts", "strange", "alarms"):
                 value = state.get(name)
@@ -133,41 +147,42 @@ class Stream:
                 self._recent.extend((float(when), float(p)) for when, p in state.get("recent", ()) if 0 < p <= 1)
 
     def health(self) -> Health:
+        """Whether the last p-values are uniform (a test of Kolmogorov and Smirnov)."""
         with self.changed:
-            p = np.array([one for _, one in self._recent])
+            p = np.array([p for _, p in self._recent])
         n = len(p)
         if n < ENOUGH:
             return Health("unknown", f"{_texts(n)} so far; it takes {ENOUGH} to judge the calibration.", n)
         grid, counts = np.unique(p, return_counts=True)
         # Calibration texts are a sample too.
         allowed = CRITICAL * float(np.sqrt(1 / n + 1 / self.calibrated_by))
-        apart = np.cumsum(counts) / n - grid
-        most = float(np.abs(apart).max())
-        if most <= allowed:
-            return Health("good", f"p-values of the last {n} texts are spread as they should be.", n, most, allowed)
-        low = float(apart.max()) >= most
+        differences = np.cumsum(counts) / n - grid
+        distance = float(np.abs(differences).max())
+        if distance <= allowed:
+            return Health("good", f"p-values of the last {n} texts are spread as they should be.", n, distance, allowed)
+        low = float(differences.max()) >= distance
         says = (
             f"p-values of the last {n} texts run too low: they are not like the reference. If they are meant to be so, "
             "make the baseline again with some of them in it."
             if low
             else f"p-values of the last {n} texts run too high: they are more ordinary than the reference."
         )
-        return Health("low" if low else "high", says, n, most, allowed)
+        return Health("low" if low else "high", says, n, distance, allowed)
 
     def layers(self) -> list[dict[str, float | int]]:
-        """Mean resultant length of the last texts' tokens at every cloud, and what the reference makes one expect."""
+        """Mean resultant length of the last texts' tokens at every cloud, and its value for the reference."""
         with self.changed:
             pairs = list(self._clouds)
         if not pairs:
             return []
         observed, expected = (np.mean([pair[side] for pair in pairs], axis=0).tolist() for side in (0, 1))
         return [
-            {"layer": cloud, "observed": seen, "expected": usual}
-            for cloud, seen, usual in zip(self.clouds, observed, expected, strict=True)
+            {"layer": cloud, "observed": mean, "expected": usual}
+            for cloud, mean, usual in zip(self.clouds, observed, expected, strict=True)
         ]
 
     def says(self) -> tuple[str, str, str]:
-        """The alarm's state in a word and in a sentence, and what to do now."""
+        """The state of the alarm in a word and in a sentence, and advice."""
         if self.ringing:
             quiet = self.texts - (self.rang_at or 0)
             return (
@@ -186,7 +201,7 @@ class Stream:
         return "All is well", "The texts are like the reference.", "Nothing."
 
     def picture(self) -> dict[str, Any]:
-        """Everything the live page shows."""
+        """Everything the live page shows of the stream."""
         with self.changed:
             headline, says, advice = self.says()
             return {
@@ -203,7 +218,7 @@ class Stream:
                 "headline": headline,
                 "says": says,
                 "advice": advice,
-                "health": asdict(self.health()),
+                "health": self.health().facts(),
                 "layers": self.layers(),
                 "recent": [p for _, p in list(self._recent)[-POINTS:]],
                 "of": len(self._recent),

@@ -1,4 +1,4 @@
-"""The same numbers over OpenTelemetry, where it is configured: every counter and gauge as an observable instrument."""
+"""Metrics over OpenTelemetry, where an endpoint is configured: every counter and gauge as an observable instrument."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -8,13 +8,15 @@ from prometheus_client import CollectorRegistry
 
 from frostline.errors import BadParameter
 
-ASKED_BY = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+"""Environment variables that can name the endpoint."""
 UNITS = {"seconds": "s", "bytes": "By", "ratio": "1", "nats": "nat", "texts": "{text}"}
+"""Units in OpenTelemetry's notation, by the last word of a metric's name."""
 
 
 def configure(registry: CollectorRegistry) -> Callable[[], None] | None:
-    """Send metrics to the endpoint that the environment names; returns what stops it, None where none is named."""
-    if not any(os.environ.get(name) for name in ASKED_BY):
+    """Send metrics to the endpoint that the environment names; returns the function that stops it, if there is one."""
+    if not any(os.environ.get(name) for name in ENDPOINTS):
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -22,7 +24,7 @@ def configure(registry: CollectorRegistry) -> Callable[[], None] | None:
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     except ImportError:
         raise BadParameter(
-            f"{' or '.join(ASKED_BY)} is set, but the exporter is not installed: "
+            f"{' or '.join(ENDPOINTS)} is set, but the exporter is not installed: "
             "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
         ) from None
     provider = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
@@ -38,9 +40,10 @@ def observe(registry: CollectorRegistry, provider: Any) -> None:
 
     def reading(family: str, sample: str) -> Callable[[Any], Iterable[Any]]:
         def read(_: Any) -> Iterable[Any]:
-            for found in registry.collect():
-                if found.name == family:
-                    yield from (Observation(one.value, one.labels) for one in found.samples if one.name == sample)
+            for current in registry.collect():
+                if current.name == family:
+                    matching = (row for row in current.samples if row.name == sample)
+                    yield from (Observation(row.value, row.labels) for row in matching)
 
         return read
 

@@ -1,1 +1,1 @@
-"""What every page and service of ours stands on: an address, a guard, a server that ends cleanly."""
+"""Web servers of pages and services: addresses, admission, limits, and a clean end."""

@@ -1,4 +1,4 @@
-"""Between the network and the application: who may come in, how much they may bring, and how long they may take."""
+"""The guard of an application: it checks hosts and tokens, bounds bodies, and answers errors without quoting texts."""
 
 import asyncio
 import contextlib
@@ -23,24 +23,34 @@ HEADERS = (
         b"frame-ancestors 'none'; base-uri 'none'",
     ),
 )
+"""Headers of every answer."""
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
-DRAINED, DRAINING = 8, 0.2
-"""How much of a body that is too large is still read, and for how long, in units of the limits of bodies."""
+"""A host name or address, and a port."""
+DRAINED_SIZE = 8
+"""How much of a body that is too large is still read, in units of the largest body."""
+DRAINED_SECONDS = 0.2
+"""How long a body that is too large is still read, in units of the time for a body."""
 Count = Callable[[str, int], None]
+"""Function that counts an answer by its path and its status."""
 
 
 class Refused(Exception):
+    """A request that gets this status and this sentence for an answer."""
+
     def __init__(self, code: int, sentence: str, *headers: tuple[bytes, bytes]):
         super().__init__(sentence)
         self.code, self.sentence, self.headers = code, sentence, headers
 
 
 class Guard:
-    """``token``: None where only this machine can connect; then the Host header must be one of ``hosts``, so that no
-    page in a browser can reach us under a name of its own.
+    """An application that only lets in requests that pass all checks.
 
-    open   paths that are served without a token; known: those that may be named in the log
-    count  is told the path and the status of every answer
+    hosts  names that the Host header must be one of where there is no token, so that no page in a browser can reach the
+           application under a name of its own
+    token  the token that every request must carry; None where only this machine can connect
+    open   paths that are served without a token
+    known  further paths that the log may name
+    count  is called with the path and the status of every answer
     """
 
     def __init__(
@@ -82,12 +92,12 @@ class Guard:
         except Refused as refused:
             await _send(answer, refused.code, refused.sentence, *refused.headers)
         except asyncio.CancelledError:
-            # The time to stop in is over.
+            # The server stops, and the time for answers is over.
             if not started:
                 await _send(answer, 503, "the service is stopping.", (b"retry-after", b"5"))
         except Exception as error:
-            # A kind of error, never its words nor its trace: they may quote a text.
-            LOG.error("%s %s failed: %s", scope["method"], self._told(scope["path"]), type(error).__name__)
+            # The type of the error, never its message or trace: they may quote a text.
+            LOG.error("%s %s failed: %s", scope["method"], self._path_for_log(scope["path"]), type(error).__name__)
             if not started:
                 await _send(answer, 500, "this should not happen; the log has the kind of error.")
 
@@ -98,25 +108,25 @@ class Guard:
                     403, "the Host header names another machine; use the address that was printed at the start."
                 )
             if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and path != "/":
-                # A page elsewhere (another port is elsewhere) could not read the answer, but it could make us work.
+                # A page of another site or port could not read the answer, but it could make the server work.
                 raise Refused(403, "this was asked by a page of another site.")
             return
         if path in self._open:
             return
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
             raise Refused(401, "a token is needed: Authorization: Bearer TOKEN.", (b"www-authenticate", b"Bearer"))
 
-    def _told(self, path: str) -> str:
-        """A path for the log: one that is ours, or nothing that a client chose."""
+    def _path_for_log(self, path: str) -> str:
+        """The path if it is known; a path that a client made up is not logged."""
         return path if path in self._known else "(another path)"
 
     async def _drain(self, receive: Receive) -> None:
-        """Read on for a moment: who is cut off while sending may never see the answer."""
+        """Read on for a moment: a client that is cut off while sending may never see the answer."""
         more = True
-        left = DRAINED * self.limits.body_bytes
+        left = DRAINED_SIZE * self.limits.body_bytes
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAINING * self.limits.slow_seconds):
+            async with asyncio.timeout(DRAINED_SECONDS * self.limits.slow_seconds):
                 while more and left > 0:
                     message = await receive()
                     more = message.get("more_body", False)
@@ -125,8 +135,8 @@ class Guard:
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most, close = self.limits.body_bytes, (b"connection", b"close")
         large = Refused(413, f"the body is larger than {most} bytes; send fewer texts at a time.", close)
-        told = headers.get(b"content-length", b"0")
-        if told.isdigit() and int(told) > most:
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > most:
             raise large
         body = bytearray()
         try:
@@ -147,6 +157,7 @@ class Guard:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Messages of a request whose body was read already."""
     rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
@@ -157,11 +168,11 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 async def _send(send: Send, code: int, sentence: str, *headers: tuple[bytes, bytes]) -> None:
     body = json.dumps({"error": sentence}).encode()
-    told = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
-    await send({"type": "http.response.start", "status": code, "headers": told})
+    described = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": code, "headers": [*described, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 
 def _hostname(host: bytes) -> str:
-    found = HOST.fullmatch(host.decode("latin-1").lower())
-    return found[1].strip("[]") if found else ""
+    match = HOST.fullmatch(host.decode("latin-1").lower())
+    return match[1].strip("[]") if match else ""

@@ -1,4 +1,4 @@
-"""What a client may ask for: everything that comes from outside has a bound."""
+"""Limits on requests: everything that comes from outside has a bound."""
 
 from dataclasses import dataclass, fields
 
@@ -7,18 +7,22 @@ from frostline.errors import BadParameter
 
 @dataclass(frozen=True)
 class Limits:
+    """Bounds on one call, on all calls together, and on their times; each is above zero."""
+
     body_bytes: int = 2**20
+    """Bytes in the body of a call."""
     texts: int = 256
-    """In one call."""
+    """Texts in one call."""
     characters: int = 20_000
-    """In one text; of its tokens the first 512 are looked at."""
+    """Characters in one text; its first 512 tokens are scored."""
     waiting: int = 2048
-    """Texts that wait for the model; beyond it calls are refused with 503."""
+    """Queue limit: texts that wait for the model; further calls get 503."""
     connections: int = 512
+    """Connections open at the same time."""
     seconds: float = 30.0
-    """From a call's arrival to its answer."""
+    """Seconds from a call's arrival to its answer."""
     slow_seconds: float = 10.0
-    """For the headers of a call to arrive, and again for its body."""
+    """Seconds for the headers of a call to arrive, again for its body, and for the client to read on."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

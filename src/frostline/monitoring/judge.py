@@ -1,0 +1,71 @@
+"""The judge of a model: a detector with its calibration, which turns hidden states into scores and p-values."""
+
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from frostline.monitoring.calibration import Conformal
+from frostline.monitoring.detector import Detector, soft_maximum
+from frostline.monitoring.hooks import HiddenStates
+from frostline.monitoring.profile import Profile, profile
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """A detector with its calibration, for profiles of these clouds."""
+
+    clouds: tuple[int, ...]
+    detector: Detector
+    conformal: Conformal
+
+    def __call__(self, hidden: HiddenStates) -> "Assessment":
+        """The assessment of every text, on the device of its hidden states."""
+        texts = profile(hidden.states, hidden.present, self.detector.probes)
+        parts, kinds = self.detector(texts)
+        score = soft_maximum(parts)
+        p_values = self.conformal.p_values(score, texts.lengths)
+        return Assessment(self, texts, parts, kinds, score, p_values, hidden.ids, hidden.rows)
+
+    def to(self, device: torch.device) -> "Judge":
+        """The same judge on another device."""
+        return _on_device(self, device)
+
+    @cached_property
+    def spread(self) -> Float[Tensor, " k"]:
+        """Standard deviation of every layer-wise number in the reference."""
+        return torch.linalg.pinv(self.detector.whitening).square().sum(0).sqrt()
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """Third station of a text: its standard normal scores, its score and its p-value, still tensors on the device.
+
+    parts     of every part of the score
+    kinds     of every kind of broken text, then of every kind of changed word
+    p_values  on a GPU a pinned copy in the computer's memory, complete once ``event`` has happened
+    ids       token ids, where they are known; they name the tokens of reasons
+    rows      number of texts in the last pass; None: all texts
+    """
+
+    judge: Judge
+    profile: Profile
+    parts: Float[Tensor, "n 5"]
+    kinds: Float[Tensor, "n kinds"]
+    score: Float[Tensor, " n"]
+    p_values: Float[Tensor, " n"]
+    ids: Tensor | None = None
+    rows: int | None = None
+    event: Any = None
+
+
+def _on_device(thing: Any, device: torch.device) -> Any:
+    """The same tensors, and dataclasses of tensors, on another device; other values as they are."""
+    if isinstance(thing, Tensor):
+        return thing.to(device)
+    if not is_dataclass(thing) or isinstance(thing, type):
+        return thing
+    return type(thing)(*(_on_device(getattr(thing, field.name), device) for field in fields(thing)))

@@ -1,0 +1,68 @@
+"""Reference texts read by a model: their profiles, and the states of single tokens that probes are learned from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from frostline.encoders.forward import batches
+from frostline.encoders.live_model import Model
+from frostline.encoders.load import Encoder
+from frostline.encoders.tokenization import Tokenized
+from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
+from frostline.monitoring.profile import Profile, profile
+from frostline.monitoring.token_probes import Probes
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceStates:
+    """Profiles of all texts for every level; of the first few texts the token states too, their clouds side by side."""
+
+    profiles: Mapping[str, Profile]
+    tokens: tuple[Float[Tensor, "_ f"], ...]
+
+
+def read_reference(
+    encoder: Encoder,
+    model: Model,
+    tokenized: Tokenized,
+    levels: Mapping[str, tuple[int, ...]],
+    *,
+    probes: Mapping[str, Probes] | None = None,
+    sampled: int = 0,
+) -> ReferenceStates:
+    """Run the model once over the texts, with the same hooks that watch a model in use.
+
+    ``levels`` has the clouds of every profile, the widest first; token states of the first ``sampled`` texts are kept.
+    """
+    clouds = next(iter(levels.values()))
+    profiles: dict[str, list[Profile]] = {level: [] for level in levels}
+    tokens: dict[int, Tensor] = {}
+    numbers: tuple[int, ...] = ()
+    order: list[int] = []
+
+    def keep(hidden: HiddenStates) -> None:
+        for level, wanted in levels.items():
+            states = [state for cloud, state in zip(clouds, hidden.states, strict=True) if cloud in wanted]
+            texts = profile(states, hidden.present, None if probes is None else probes[level])
+            profiles[level].append(texts.without_tokens())
+        for row, number in enumerate(numbers):
+            if number < sampled:
+                tokens[number] = torch.cat([state[row, hidden.present[row]] for state in hidden.states], 1)
+
+    tap = Tap(model, encoder, clouds, keep, strict=True)
+    try:
+        with torch.no_grad(), unwatched_passes():
+            for batch in batches(tokenized):
+                numbers = batch.numbers
+                model(**batch.inputs)
+                order += numbers
+    finally:
+        tap.close()
+    back = torch.tensor(order).argsort()
+    return ReferenceStates(
+        {level: Profile.joined(parts)[back] for level, parts in profiles.items()},
+        tuple(tokens[number] for number in sorted(tokens)),
+    )
