@@ -9,6 +9,7 @@ import tomli_w
 from markupsafe import Markup
 
 from frostline.files.plain_json import plain
+from frostline.files.toml_tables import without_nulls
 from frostline.report.html import inlined, render
 
 KINDS = ("claim", "software")
@@ -78,7 +79,7 @@ def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
         **claim,
         "checks": [(name, rows) for name, rows in kinds.items() if rows],
         "figure": Markup(inlined(claim["figure"], claim["name"], f"What was measured for: {claim['title']}")),
-        "spec_toml": tomli_w.dumps(_without_null(spec)),
+        "spec_toml": tomli_w.dumps(without_nulls(plain(spec))),
         "numbers": sorted(_flat(claim["measured"]["numbers"])),
     }
 
@@ -90,10 +91,3 @@ def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
     if isinstance(value, list) and len(value) == 3 and all(isinstance(item, int | float) for item in value):
         return [(name, f"{value[0]:.4g} (95 %: {value[1]:.4g} to {value[2]:.4g})")]
     return [(name, f"{value:.6g}" if isinstance(value, float) else str(value))]
-
-
-def _without_null(value: Any) -> Any:
-    value = plain(value)
-    if isinstance(value, dict):
-        return {key: _without_null(item) for key, item in value.items() if item is not None}
-    return [_without_null(item) for item in value] if isinstance(value, list) else value

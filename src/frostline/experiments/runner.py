@@ -5,7 +5,6 @@ out/claims/NAME/result.json, figure.svg, figure.png, TABLE.parquet, frames.json
 """
 
 import base64
-import fcntl
 import hashlib
 import json
 import os
@@ -32,7 +31,8 @@ from frostline.experiments.claims.catalogue import CLAIMS
 from frostline.experiments.reproduction_page import write_page
 from frostline.files.atomic import write_atomically
 from frostline.files.digests import source_digest
-from frostline.files.plain_json import plain
+from frostline.files.locks import try_lock
+from frostline.files.plain_json import as_json
 from frostline.rooms import room_of, row_of
 
 SHOWN = 200
@@ -122,7 +122,7 @@ def _write(out: Path, left: int) -> tuple[Path, tuple[str, ...]]:
     ]
     hidden = tuple(sorted(set(there) - {row["name"] for row in kept}))
     page = write_page(out / PAGE, [_shown(row, out) for row in kept], left=left, hidden=hidden)
-    write_atomically(out / SUMMARY, _json(Reproduction(tuple(kept), page).facts()))
+    write_atomically(out / SUMMARY, as_json(Reproduction(tuple(kept), page).facts()))
     return page, hidden
 
 
@@ -149,11 +149,11 @@ def _run(claim: Claim, size: str, seed: int, out: Path, tick: Callable[[str], No
     plot.save(claim.draw(evidence), partial / "figure")
     for name, table in evidence.tables.items():
         parquet.write_table(pa.table(dict(table)), partial / f"{name}.parquet")
-    write_atomically(partial / FRAMES, _json({"frames": [_packed(frames) for frames in evidence.frames]}))
+    write_atomically(partial / FRAMES, as_json({"frames": [_packed(frames) for frames in evidence.frames]}))
     # The result comes last, with a seal on itself and on all other files: what was changed later is not used again.
     row = {**row, "files": {path.name: _digest(path.read_bytes()) for path in sorted(partial.iterdir())}}
     row["seal"] = _seal(row)
-    write_atomically(partial / RESULT, _json(row))
+    write_atomically(partial / RESULT, as_json(row))
     old = final.with_name(f".{claim.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():
@@ -184,14 +184,14 @@ def _row(
         "version": frostline.__version__,
     }
     # As it will be read again: numpy numbers become plain ones, NaN becomes null.
-    plain_row: Mapping[str, Any] = json.loads(_json(row))
+    plain_row: Mapping[str, Any] = json.loads(as_json(row))
     return plain_row
 
 
 def _finished(claim: Claim, size: str, seed: int, out: Path) -> Mapping[str, Any] | None:
     """The result of an earlier call with the same settings and the same code."""
     row = _kept(out / "claims" / claim.name)
-    wanted = json.loads(_json(claim.spec(size, seed)))
+    wanted = json.loads(as_json(claim.spec(size, seed)))
     return row if row is not None and row["spec"] == wanted and row["code"] == code_version() else None
 
 
@@ -209,7 +209,7 @@ def _kept(folder: Path) -> Mapping[str, Any] | None:
 
 
 def _seal(row: Mapping[str, Any]) -> str:
-    return _digest(_json(row))
+    return _digest(as_json(row))
 
 
 def _digest(content: bytes) -> str:
@@ -266,14 +266,6 @@ def _check_out(out: Path) -> None:
 def _alone(out: Path) -> Iterator[None]:
     """Two calls into one folder would write over each other."""
     with open(out / MARK, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadParameter(
-                f"another frostline is writing into {out}; wait for it, or choose another --out."
-            ) from None
+        if not try_lock(lock):
+            raise BadParameter(f"another frostline is writing into {out}; wait for it, or choose another --out.")
         yield
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False).encode()

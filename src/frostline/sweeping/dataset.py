@@ -11,7 +11,6 @@
 A journal whose writer is gone is published by whoever opens the dataset next.
 """
 
-import fcntl
 import io
 import itertools
 import json
@@ -20,7 +19,7 @@ import secrets
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,6 +28,7 @@ from pyarrow import compute, parquet
 
 from frostline.errors import BadRun
 from frostline.files.atomic import write_atomically
+from frostline.files.locks import try_lock, waiting_lock
 from frostline.files.plain_json import as_json
 from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.kinds.base import NUMBER, TEXT, WHOLE, Kind
@@ -82,7 +82,8 @@ class Dataset:
             """How many clients are at work on the same dataset now."""
             # With the lock: nobody takes it for one whose writer is gone.
             self._journal = open(self._path, "x+b")  # noqa: SIM115  held open
-            fcntl.flock(self._journal, fcntl.LOCK_EX)
+            if not try_lock(self._journal):
+                raise BadRun(f"{self._path} cannot be locked; choose an out on a disk that has file locks.")
 
     def __enter__(self) -> "Dataset":
         return self
@@ -157,13 +158,11 @@ class Dataset:
         alive = 0
         for path in sorted(self.out.glob("_journal-*.jsonl")):
             with open(path, "r+b") as journal:
-                try:
-                    fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+                if try_lock(journal):
+                    self._publish(journal)
+                    path.unlink()
+                else:
                     alive += 1
-                    continue
-                self._publish(journal)
-                path.unlink()
         self._look()
         return alive
 
@@ -199,11 +198,8 @@ class Dataset:
                 self._there |= _statuses(read)
                 self._known.add(part.name)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with open(self.out / LOCK, "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def _alone(self) -> AbstractContextManager[None]:
+        return waiting_lock(self.out / LOCK)
 
 
 def arrays_of(out: Path, id: str) -> Path:

@@ -4,7 +4,6 @@ import copy
 import itertools
 import math
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 
 from frostline.errors import BadSpec
 from frostline.files.suggestions import suggestion
+from frostline.files.toml_tables import read_toml
 from frostline.sweeping.conditions import condition
 from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.kinds.base import WHOLE, Kind, Table
@@ -135,14 +135,7 @@ def _advice(axes: Lists) -> str:
 
 def read(path: str | Path, *, out: str | None = None) -> Plan:
     """The plan in a TOML file."""
-    try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadSpec(f"cannot read the sweep {str(path)!r}: {reason}.") from None
-    except (ValueError, RecursionError) as error:
-        raise BadSpec(f"{path} is not TOML: {error}.") from None
-    return parse(table, out=out, source=str(path))
+    return parse(read_toml(path, holding="the sweep"), out=out, source=str(path))
 
 
 def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "the sweep") -> Plan:
