@@ -45,7 +45,7 @@ def audit(
 
     Example: frostline audit path/to/all-MiniLM-L6-v2 --text sample --out audit
     """
-    from frostline.auditing.audit_metrics import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+    from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
     from frostline.auditing.save import check_folder
     from frostline.auditing.thresholds import broken, read_thresholds
     from frostline.cli.progress import shares

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from frostline.auditing.audit_metrics import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
-from frostline.encoders.corpus import SAMPLE
+from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
 from frostline.errors import BadSpec
 from frostline.files.plain_json import plain
 from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Found, Kind, Table
@@ -66,11 +65,12 @@ def _named(*keys: str) -> Callable[[Table], Iterator[Path]]:
     """Files and folders that the keys name; the sample is none, nor is a model that is an id on the hub."""
 
     def files(table: Table) -> Iterator[Path]:
+        from frostline.encoders.corpus import SAMPLE
+
         for key in keys:
-            if table[key] is None or (key == "text" and table[key] == SAMPLE):
-                continue
-            if key not in HUB or os.path.exists(table[key]):
-                yield Path(table[key])
+            name = table[key]
+            if name is not None and (key, name) != ("text", SAMPLE) and (key not in HUB or os.path.exists(name)):
+                yield Path(name)
 
     return files
 
