@@ -61,11 +61,17 @@ function fillMatrix(box) {
   const name = box.dataset.matrix, d = Number(setting.d), typed = setting[name].includes(";");
   const rest = [box.querySelector("legend")];
   const toggle = put("button", typed ? "use sliders" : "type it", { type: "button", class: "small" });
-  toggle.addEventListener("click", () => {
+  toggle.addEventListener("click", async () => {
+    const now = { [name]: setting[name], [`${name}turn`]: setting[`${name}turn`] }, asked = query();
+    const unchanged = kept => Object.entries(kept).every(([key, value]) => setting[key] === value);
+    let next = { [name]: defaults[name], [`${name}turn`]: "0,0,0" };
     // Two clicks with nothing between them change nothing.
-    const now = { [name]: setting[name], [`${name}turn`]: setting[`${name}turn`] }, kept = aside[name];
-    let next = typed ? { [name]: defaults[name], [`${name}turn`]: "0,0,0" } : { ...now, [name]: rowsOf(name).map(row => row.join(",")).join(";") };
-    if (kept && Object.entries(kept.to).every(([key, value]) => now[key] === value)) next = kept.from;
+    if (aside[name] && unchanged(aside[name].to)) next = aside[name].from;
+    else if (!typed) {
+      try { next = { ...now, [name]: (await (await reach(`rows/${name}?${asked}`)).json()).rows }; } catch (error) { trouble(error.message); return; }
+      // A slider was moved while the server made the rows.
+      if (asked !== query()) return;
+    }
     aside[name] = { from: now, to: next };
     change(next);
   });
@@ -100,21 +106,6 @@ function fillMatrix(box) {
   const held = box.contains(document.activeElement) && document.activeElement.matches("button");
   box.replaceChildren(...rest);
   if (held) toggle.focus();
-}
-
-function rowsOf(name) {
-  // As the server makes them: R(angle + twist, tilt)·diag(values)·R(angle, tilt)ᵀ.
-  const d = Number(setting.d), values = setting[name].split(",").map(Number);
-  const [angle, tilt, twist] = setting[`${name}turn`].split(",").map(x => Number(x) * Math.PI / 180);
-  const rotation = (a, b) => {
-    const [c, s, u, v] = [Math.cos(a), Math.sin(a), Math.cos(b), Math.sin(b)];
-    return d === 2 ? [[c, -s], [s, c]] : [[c * u, -s, -c * v], [s * u, c, -s * v], [v, 0, u]];
-  };
-  const left = rotation(angle + twist, tilt), right = rotation(angle, tilt);
-  return left.map(row => right.map(other => {
-    const sum = row.reduce((total, x, k) => total + x * values[k] * other[k], 0);
-    return Number(sum.toPrecision(10)) || (Number.isNaN(sum) ? "?" : 0);
-  }));
 }
 
 function fillForm(but) {

@@ -99,8 +99,7 @@ class Dataset:
     def status(self, id: str) -> str | None:
         """Of a run that is there."""
         key = bytes.fromhex(id)
-        found = self._here.get(key) or self._there.get(key)
-        return None if found == "done" and self.arrays and not arrays_of(self.out, id).exists() else found
+        return whole_status(self.out, id, self._here.get(key) or self._there.get(key), arrays=self.arrays)
 
     def add(self, *rows: Row) -> None:
         """Finished runs: on disk when this returns, in the table soon."""
@@ -205,6 +204,11 @@ class Dataset:
 def arrays_of(out: Path, id: str) -> Path:
     """Where a run's arrays are, if there are some."""
     return out / ARRAYS / f"{id}.safetensors"
+
+
+def whole_status(out: Path, id: str, status: str | None, *, arrays: bool) -> str | None:
+    """The status of a run's row; None, as if it had none, where its arrays are wanted and missing."""
+    return None if status == "done" and arrays and not arrays_of(out, id).exists() else status
 
 
 def parts(out: Path) -> list[Path]:
