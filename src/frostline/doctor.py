@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from frostline import __version__
+from frostline.sweeping.cluster import cores
 
 TOKENS = 4000
 CLOSE = 1e-6
@@ -71,7 +72,7 @@ def examine(tick: Callable[[str], None] = lambda name: None) -> Examination:
         frostline=__version__,
         python=sys.version.split()[0],
         system=f"{platform.system()} {platform.release()}, {platform.machine()}",
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=cores(),
         memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         packages=tuple(packages()),
         trials=tuple(trials),
