@@ -9,6 +9,7 @@ from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays
+from frostline.experiments.random_heads import head_of
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.sample import nodes, vmf
 from frostline.sphere import normalise
@@ -37,8 +38,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     tick("an oblique projection")
     S = np.eye(3) + np.array([[0.0, 0.0, 1.2], [0.0, 0.0, -0.6], [0.0, 0.0, 0.0]])
     A = S @ np.diag([1.0, 1.0, 0.1]) @ np.linalg.inv(S)
-    B = np.diag([1.0, 0.8, 0.6])
-    head = Attention.from_matrices(B, A @ np.linalg.inv(B).T, size.beta)
+    head = head_of(A, np.diag([1.0, 0.8, 0.6]), size.beta)
     x0 = vmf(size.tokens, [0.3, 0.3, 0.9], 3.0, seed=rng)
     oblique = limit(head)(x0)
     upright = normalise(x0 * np.array([1.0, 1.0, 0.0]))

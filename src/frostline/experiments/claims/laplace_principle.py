@@ -9,6 +9,7 @@ from frostline import plot
 from frostline.analysis.laplace import laplace
 from frostline.attention import Attention
 from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Table, Tick, arrays
+from frostline.experiments.random_heads import near_identity
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.sample import uniform
 from frostline.theory.densities import vmf
@@ -32,7 +33,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     still = Rows("d", "beta", "zeroth", "first")
     for d in DIMENSIONS:
         tick(f"|m − y*| at the start, d = {d}")
-        B = np.eye(d) + 0.2 * rng.standard_normal((d, d)) / np.sqrt(d)
+        B = near_identity(d, 0.2, rng)
         x, density = uniform(size.queries, d, seed=rng), vmf(uniform(1, d, seed=rng)[0], 2.0)
         for beta in STATIC:
             found = laplace(Attention.from_matrices(B, np.eye(d), beta), x, density)

@@ -11,6 +11,7 @@ from frostline.analysis.stability import stability
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays
+from frostline.experiments.random_heads import head_of, near_identity
 from frostline.sample import uniform, vmf
 from frostline.sphere import normalise
 from frostline.theory.expansion import Derivative
@@ -50,15 +51,13 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     for number in range(1, size.problems + 1):
         tick(f"random problem {number}")
         d = int(rng.integers(2, 6))
-        B = np.eye(d) + 0.25 * rng.standard_normal((d, d)) / np.sqrt(d)
+        B = near_identity(d, 0.25, rng)
         V = rng.standard_normal((d, d)) / np.sqrt(d)
         symmetric = number % 2 == 0
-        if symmetric:
-            V = (V + V.T) / 2 @ np.linalg.inv(B).T
         add(
             number,
             "symmetric" if symmetric else "any",
-            Attention.from_matrices(B, V, 1.0),
+            head_of((V + V.T) / 2, B) if symmetric else Attention.from_matrices(B, V, 1.0),
             uniform(size.tokens, d, seed=rng),
             vmf(size.tokens, uniform(1, d, seed=rng)[0], 1.5, seed=rng),
         )

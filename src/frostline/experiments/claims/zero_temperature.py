@@ -10,6 +10,7 @@ from scipy.stats import beta as beta_law
 from frostline import plot
 from frostline.attention import Attention
 from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick
+from frostline.experiments.random_heads import head_of, near_identity, random_axes, symmetric_matrix
 from frostline.sample import uniform
 from frostline.sphere import normalise
 from frostline.theory.flow import at_clocks, zero_temperature
@@ -171,13 +172,11 @@ def _stratified(m: int, n: int, rng: np.random.Generator) -> tuple[np.ndarray, n
 
 
 def _symmetric(d: int, rng: np.random.Generator) -> Attention:
-    """A random head with symmetric A = VBᵀ: V = AB⁻ᵀ."""
-    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    """A random head with a symmetric A = VBᵀ, whose leading eigenvalue is at least 0.2 ahead."""
+    axes = random_axes(d, rng)
     values = np.sort(rng.uniform(-1, 1, d))[::-1]
     values[0] = values[1] + rng.uniform(0.2, 1.0)
-    A = Q @ np.diag(values) @ Q.T
-    B = np.eye(d) + 0.3 * rng.standard_normal((d, d)) / np.sqrt(d)
-    return Attention.from_matrices(B, A @ np.linalg.inv(B).T, 1.0)
+    return head_of(symmetric_matrix(values, axes), near_identity(d, 0.3, rng))
 
 
 def _space(head: Attention) -> tuple[np.ndarray, float]:

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -93,11 +92,11 @@ def _reproduce(table: Table) -> Outcome:
 
     claim = CLAIMS[table["claim"]]
     evidence = claim.measure(claim.sizes[table["size"]], table["seed"], lambda what: None)
-    judged = claim.judge(evidence)
+    judgement = claim.judge(evidence).facts()
     return {
-        "verdict": judged.verdict,
-        "why": judged.why,
-        "checks": json.dumps(plain([asdict(check) for check in judged.checks])),
+        "verdict": judgement["verdict"],
+        "why": judgement["why"],
+        "checks": json.dumps(plain(judgement["checks"])),
         "numbers": json.dumps(plain(dict(evidence.numbers))),
     }, {}
 
