@@ -56,8 +56,12 @@ def reproduce(
 def _list(claims: list, json: bool) -> None:
     if json:
         rows = [
-            {name: getattr(claim, name) for name in ("name", "title", "statement")}
-            | {"sizes": [size for size in claim.sizes if size != "test"]}
+            {
+                "name": claim.name,
+                "title": claim.title,
+                "statement": claim.prose.statement,
+                "sizes": [size for size in claim.sizes if size != "test"],
+            }
             for claim in claims
         ]
         options.print_json({"claims": rows})

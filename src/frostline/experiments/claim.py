@@ -1,7 +1,9 @@
 """A claim: a statement of the theory, its measurement, the checks that decide it, and the figure that shows it."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -136,10 +138,29 @@ class Judgement(Result):
 
 
 @dataclass(frozen=True)
+class Prose:
+    """The words of a claim: its title, its statement, how to read the figure, the assumptions of the measurement."""
+
+    title: str
+    statement: str
+    reading: str
+    assumed: str
+
+
+def read_prose(module: str) -> Prose:
+    """The words in the Markdown file beside a claim's module."""
+    folder, _, name = module.rpartition(".")
+    text = (files(folder) / f"{name}.md").read_text(encoding="utf-8")
+    first, reading, assumed = re.split(r"^## .*\n", text, flags=re.MULTILINE)
+    title, _, statement = first.removeprefix("# ").partition("\n")
+    return Prose(title, *(" ".join(part.split()) for part in (statement, reading, assumed)))
+
+
+@dataclass(frozen=True)
 class Claim:
     """One statement.
 
-    statement, reading, assumed   the claim; how to read the figure; assumptions of the measurement
+    prose                         its words, from the Markdown file beside its module
     sizes                         settings of the measurement: "test" (seconds), "quick", "full"
     seconds                       about how long each size takes on two cores, for the time left
     measure, judge, draw          from settings and seed to evidence; from evidence to a judgement, and to a figure
@@ -148,10 +169,7 @@ class Claim:
     """
 
     name: str
-    title: str
-    statement: str
-    reading: str
-    assumed: str
+    prose: Prose
     sizes: Mapping[str, Any]
     seconds: Mapping[str, float]
     measure: Callable[[Any, int, Tick], Evidence]
@@ -159,6 +177,10 @@ class Claim:
     draw: Callable[[Evidence], Figure]
     beyond: bool = False
     seeded: bool = True
+
+    @property
+    def title(self) -> str:
+        return self.prose.title
 
     def spec(self, size: str, seed: int) -> dict[str, Any]:
         """Everything but the code that the measurement depends on."""

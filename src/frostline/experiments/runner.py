@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -153,10 +153,7 @@ def _row(
 ) -> Mapping[str, Any]:
     row = {
         "name": claim.name,
-        "title": claim.title,
-        "statement": claim.statement,
-        "reading": claim.reading,
-        "assumed": claim.assumed,
+        **asdict(claim.prose),
         "beyond": claim.beyond,
         "verdict": judgement.verdict,
         "why": judgement.why,

@@ -9,7 +9,19 @@ from frostline import plot
 from frostline.analysis.certificates import certificate
 from frostline.analysis.distance import Measure
 from frostline.analysis.fits import fit
-from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Line, Rows, Table, Tick, arrays
+from frostline.experiments.claim import (
+    Check,
+    Claim,
+    Evidence,
+    Frames,
+    Judgement,
+    Line,
+    Rows,
+    Table,
+    Tick,
+    arrays,
+    read_prose,
+)
 from frostline.experiments.claims import distance_to_zero_temperature as coupling
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.theory.bounds import Bound
@@ -55,11 +67,11 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     rows = []
     for beta in size.betas:
         tick(f"β = {beta:g}")
-        found = follow(size.setting, beta, size.until)
-        curves.add(beta, found.times, found.distance)
+        followed = follow(size.setting, beta, size.until)
+        curves.add(beta, followed.times, followed.distance)
         coarse = follow(replace(size.setting, count=size.setting.count // 2), beta, size.until)
-        halves.add("circle", beta, found.distance.min(), coarse.distance.min())
-        rows.append(found.distance)
+        halves.add("circle", beta, followed.distance.min(), coarse.distance.min())
+        rows.append(followed.distance)
         early = follow(size.setting, beta, size.certified_until, CERTIFIED)
         promise = certificate(early.run, replayed=False)
         proven.add(beta, early.times, promise.values, early.distance)
@@ -67,10 +79,10 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     apart = coupling.distances(size.setting, size.betas, size.until)
     worst = coupling.hardest(size.setting, size.hardest)
     tick("zero temperature, and the fit")
-    predicted, cold = predicted_bound(size.setting, found.times)
+    predicted, cold = predicted_bound(size.setting, followed.times)
     # Eq. 11 knows no ceiling of its own, W has one: half the time is before most curves reach it.
-    early_half = slice(1, len(found.times) // 2)
-    fitted = fit(list(size.betas), found.times[early_half], np.array(rows)[:, early_half])
+    early_half = slice(1, len(followed.times) // 2)
+    fitted = fit(list(size.betas), followed.times[early_half], np.array(rows)[:, early_half])
     sphere = Rows("beta", "t", "W2")
     for beta in size.sphere_betas:
         tick(f"on S², β = {beta:g}")
@@ -80,17 +92,17 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         halves.add("S²", beta, other.distance.min(), coarse.distance.min())
     there, _ = predicted_bound(size.sphere, other.times)
     fine = Rows("where", "n", "beta", "t", "W2")
-    for one in size.fine:
-        tick(f"{one.setting.count:,} nodes, {one.where}, β = {one.beta:g}")
-        finest = follow(one.setting, one.beta, one.until, FINE_FRAMES)
-        fine.add(one.where, one.setting.count, one.beta, finest.times, finest.distance)
+    for finer in size.fine:
+        tick(f"{finer.setting.count:,} nodes, {finer.where}, β = {finer.beta:g}")
+        finest = follow(finer.setting, finer.beta, finer.until, FINE_FRAMES)
+        fine.add(finer.where, finer.setting.count, finer.beta, finest.times, finest.distance)
     return Evidence(
         {
             "curves": curves,
             "certified": proven,
             "coupling": apart,
             "hardest": worst,
-            "zero_temperature": {"t": found.times, "W2": cold},
+            "zero_temperature": {"t": followed.times, "W2": cold},
             "sphere": sphere,
             "nodes": halves,
             "fine": fine,
@@ -102,7 +114,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
             "growth": coupling.expected_growth(size.setting.head(1.0)),
             "fitted": {"M": list(fitted.M), "C": list(fitted.C), "c": list(fitted.c), "meaning": fitted.describe()},
         },
-        (_frames(found.run.times, found.run.tokens, found.distance, size),),
+        (_frames(followed.run.times, followed.run.tokens, followed.distance, size),),
     )
 
 
@@ -267,20 +279,20 @@ def draw(evidence: Evidence) -> Figure:
             ax.semilogy(t, np.minimum(bound(t, beta), 4), color=colour, lw=1, ls=":")
         ax.set(xlabel="time t", ylabel="W₂ to Π♯ρ₀", title=f"{where}; dotted: eq. 11, nothing fitted")
         fine = arrays(evidence.tables["fine"])
-        mine = fine["where"] == where
-        name = f"β = {fine['beta'][mine][0]:g}, {fine['n'][mine][0]:,} nodes"
-        ax.semilogy(fine["t"][mine], fine["W2"][mine], "k.", ms=4, label=name)
-        ax.set_ylim(0.5 * min(w.min(), fine["W2"][mine].min()), 3)
+        chosen = fine["where"] == where
+        name = f"β = {fine['beta'][chosen][0]:g}, {fine['n'][chosen][0]:,} nodes"
+        ax.semilogy(fine["t"][chosen], fine["W2"][chosen], "k.", ms=4, label=name)
+        ax.set_ylim(0.5 * min(w.min(), fine["W2"][chosen].min()), 3)
         ax.legend(fontsize=7, frameon=False, loc="lower left")
     coupling.draw(right, evidence.tables["coupling"], evidence.numbers["growth"])
     return figure
 
 
 def _unsettled(nodes: Table, where: str) -> np.ndarray:
-    """What half the nodes change of the smallest W₂, for each β."""
+    """The relative change of the smallest W₂ with half the nodes, for each β."""
     table = arrays(nodes)
-    mine = table["where"] == where
-    return np.abs(table["smallest_with_half_the_nodes"][mine] / table["smallest"][mine] - 1)
+    chosen = table["where"] == where
+    return np.abs(table["smallest_with_half_the_nodes"][chosen] / table["smallest"][chosen] - 1)
 
 
 def _grid(curves: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -290,30 +302,16 @@ def _grid(curves: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return betas, np.array(curves["t"])[: w.shape[1]], w
 
 
-B, V, TILT = diagonal(1.0, 0.5), diagonal(1.0, 1.5), (0.36, 0.48)
+B = diagonal(1.0, 0.5)
+V = diagonal(1.0, 1.5)
+TILT = (0.36, 0.48)
+"""Tilt of the start on the circle."""
 SPHERE = (diagonal(1.0, 0.5, 0.4), diagonal(1.0, 1.5, 1.0), (0.36, 0.48, 0.2))
+"""B, V and tilt on the sphere."""
 
 CLAIM = Claim(
     name="theorem",
-    title="The theorem",
-    statement="W(ρ_t, Π♯ρ₀) ≤ M(√(log(β+1)/β)·e^{Ct} + e^{−ct}) (eq. 11): tokens approach the zero-temperature limit "
-    "within times of order log β, the closer the colder, before the first term takes over.",
-    reading="Left and middle: measured distances for each temperature under the bound of the same colour; grey is "
-    "zero temperature, dots are one run with many more nodes. "
-    "The bound's constants are not fitted: c is 0.8 times the zero-temperature rate (on S² the "
-    "guaranteed one), C lets its first term reach order one when eq. 13 hands over, M is what zero temperature alone "
-    "needs. The numbers give fitted constants beside them. Right: what eq. 11's first term stands for, the distance of "
-    "the run to the zero-temperature path of the same start, times β. Where lines lie on each other it is 1/β; each "
-    "leaves when its clusters are β^{−1/2} wide, and ends at the hand-over.",
-    assumed="One head on the circle, B = diag(1, .5), V = diag(1, 1.5), so that A leads along x₁ while V prefers x₂ "
-    "and W must rise again; a tilted smooth start on weighted nodes; W₂ exact, by sorting or (between a run and its "
-    "zero-temperature path) along the circle. The paper's M and p are unknown: what is tested is that a bound of this "
-    "shape, with these constants, is never exceeded, and that none of them can be much smaller. The law for a is "
-    "reached by a start that depends on β: a tenth uniform, the rest a bump at a distance of order a from the limit; "
-    "its density is a tenth of the uniform one or more for every β alike, but whether the "
-    "paper admits it is not known. γ and C are leading order. The curves themselves do not have the shape of eq. 11: "
-    "fitted to them, it is not adequate. Predicted, fitted and certified are three different things: a prediction may "
-    "fail, a fit describes, a certificate proves. Nothing here is random: the seed is not used.",
+    prose=read_prose(__name__),
     sizes={
         "test": Size(
             (1.0, 10.0, 30.0, 100.0, 300.0),
