@@ -1,4 +1,4 @@
-"""frostline doctor: what is installed and what works."""
+"""frostline doctor: packages, engines and devices of this installation."""
 
 from json import dumps
 
@@ -8,7 +8,7 @@ from frostline.cli import options
 
 
 def doctor(json: options.Json = False, quiet: options.Quiet = False) -> None:
-    """What is installed, which engines and devices work and how fast; paste it into a bug report.
+    """Show what is installed, which engines and devices work and how fast; paste it into a bug report.
 
     No path, no name of a machine and no text is in it. Exit code 1 when something that is installed does not work.
 

@@ -38,7 +38,7 @@ def explore(
     opened = None if folder is None else open_folder(folder)
     with listen_somewhere("127.0.0.1", port, PORT) as bound:
         explorer, url = Explorer(opened), url_of(bound)
-        # Browsers that connect before the server is ready wait, and are not refused.
+        # Connections that come before the server is ready wait, and are not refused.
         bound.listen()
         if json:
             options.print_json({"url": url})

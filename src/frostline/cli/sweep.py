@@ -43,7 +43,7 @@ def sweep(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Many runs: every combination of the axes, each once; a Parquet dataset with one row per run.
+    """Run every combination of the axes, each once; a Parquet dataset with one row per run.
 
     Interrupt it as you like and call it again: finished runs stay. Runs that other sweeps left in the same dataset are
     not run again.
