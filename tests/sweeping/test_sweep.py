@@ -19,7 +19,8 @@ from frostline.runs.record import record
 from frostline.sweeping import plan as plans
 from frostline.sweeping import worker as working
 from frostline.sweeping.dataset import parts, read_table
-from frostline.sweeping.driver import batch_size, standing, sweep
+from frostline.sweeping.dispatcher import batch_size
+from frostline.sweeping.driver import standing, sweep
 from frostline.sweeping.kinds import KINDS
 from tests.encoders import tiny
 from tests.monitoring import conftest as monitoring
@@ -80,7 +81,7 @@ def test_one_worker_gives_the_same_rows(swept, tmp_path, monkeypatch):
 
 def test_what_is_there_is_not_run_again(swept, monkeypatch):
     out, _ = swept
-    monkeypatch.setattr("frostline.sweeping.driver.connected", None)
+    monkeypatch.setattr("frostline.sweeping.dispatcher.connected", None)
     again = sweep(table(out, {"beta": [100, 10], "seed": "1..2"}))
     assert (again.total, again.done, again.fresh) == (4, 4, 0)
 

@@ -10,7 +10,7 @@ from frostline.cli import options
 from frostline.printable import printable
 
 if TYPE_CHECKING:
-    from frostline.sweeping.driver import SweepProgress
+    from frostline.sweeping.dispatcher import SweepProgress
     from frostline.sweeping.plan import Plan
 
 
