@@ -15,6 +15,7 @@ import pytest
 import frostline as fl
 from frostline.errors import BadCluster, BadParameter, BadSpec
 from frostline.runs import schema as specs
+from frostline.runs.build import build_tokens
 from frostline.runs.record import record
 from frostline.sweeping import plan as plans
 from frostline.sweeping import worker as working
@@ -107,7 +108,7 @@ def test_arrays_are_kept_on_request(tmp_path):
     arrays = load_file(tmp_path / "runs" / "_arrays" / f"{row['id']}.safetensors")
     spec = specs.parse(spec | {"seed": 3})
     head = fl.Attention.from_matrices([[1.0, 0], [0, 0.5]], [[1.0, 0], [0, 1.0]], beta=10.0)
-    x0, _ = fl.build_tokens(spec)
+    x0, _ = build_tokens(spec)
     run = fl.simulate(head, x0, until=3.0, stepper=fl.Euler(0.1))
     assert arrays["tokens"][-1] == pytest.approx(run.tokens[-1], abs=1e-12)
 

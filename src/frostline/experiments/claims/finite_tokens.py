@@ -16,7 +16,9 @@ from frostline.theory.limits import limit
 from frostline.theory.regime import freezing
 
 FEW = 0.02
+"""Share of tokens off-cluster up to which a cloud counts as gathered."""
 FEW_TOKENS = 10_000
+"""Numbers of tokens below this count as few."""
 WARM = 8.0
 """Below this β tokens gather in one place, whatever their number: another effect."""
 STEP = 0.2
