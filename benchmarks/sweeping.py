@@ -19,7 +19,8 @@ import numpy as np
 from frostline.sweeping import plan as plans
 from frostline.sweeping.cluster import local
 from frostline.sweeping.dataset import Dataset
-from frostline.sweeping.driver import batch_size, sweep
+from frostline.sweeping.dispatcher import batch_size
+from frostline.sweeping.driver import sweep
 from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.worker import lost
 

@@ -148,16 +148,38 @@ def signature(title: str, node: ast.FunctionDef, *, bound: bool = False) -> str:
 
 
 def paragraphs(text: str) -> list[str]:
-    """Prose as prose; aligned lists and examples as blocks."""
-    found = []
+    """Prose as prose; numpy sections as lists; aligned lists and examples as blocks."""
+    lines: list[str] = []
     for part in text.strip().split("\n\n"):
+        title, *rest = part.split("\n")
+        if rest and set(rest[0]) == {"-"}:
+            lines.append(f"**{title}**\n")
+            title, *rest = rest[1:]
+            part = "\n".join([title, *rest])
         if part.lstrip().startswith(">>>"):
-            found.append(f"```pycon\n{textwrap.dedent(part)}\n```\n")
+            lines.append(f"```pycon\n{textwrap.dedent(part)}\n```\n")
+        elif any(line.startswith("    ") for line in rest) and not title.startswith(" "):
+            lines.append("\n".join(items(part)) + "\n")
         elif re.search(r"^\S+(, \S+)*(  +)\S", part, flags=re.M):
-            found.append(f"```text\n{part}\n```\n")
+            lines.append(f"```text\n{part}\n```\n")
         else:
-            found.append(part.replace("``", "`").replace("<", "&lt;") + "\n")
-    return found
+            lines.append(prose(part) + "\n")
+    return lines
+
+
+def items(part: str) -> list[str]:
+    """Entries of a numpy section, as a list: ``name : type`` and the indented words below it."""
+    entries: list[list[str]] = []
+    for line in part.split("\n"):
+        if line.startswith("    ") and entries:
+            entries[-1].append(line.strip())
+        else:
+            entries.append([line.strip()])
+    return [f"- `{name}`: {prose(' '.join(words))}" if words else f"- `{name}`" for name, *words in entries]
+
+
+def prose(text: str) -> str:
+    return text.replace("``", "`").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -3,30 +3,29 @@
 import numpy as np
 from scipy import linalg
 
-import frostline as fl
+from frostline.experiments.random_heads import head_of, random_axes, symmetric_matrix
 
 
 def head_with(A, rng, *, beta=1.0, B=None):
     """A head with a given A = VBᵀ and a random well-conditioned B."""
     d = len(A)
     if B is None:
-        left, right = (np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(2))
+        left, right = (random_axes(d, rng) for _ in range(2))
         B = left @ np.diag(rng.uniform(0.5, 2.0, d)) @ right
-    return fl.Attention.from_matrices(B, A @ np.linalg.inv(B).T, beta)
+    return head_of(A, B, beta)
 
 
 def similar(blocks, rng, *, condition=10.0):
     """S·blockdiag·S⁻¹ with a random S of the given condition number: a non-normal matrix with that spectrum."""
     J = linalg.block_diag(*blocks)
-    left, right = (np.linalg.qr(rng.standard_normal(J.shape))[0] for _ in range(2))
+    left, right = (random_axes(len(J), rng) for _ in range(2))
     S = left @ np.diag(np.geomspace(1, condition, len(J))) @ right
     return S @ J @ np.linalg.inv(S)
 
 
 def symmetric(values, rng):
     """A symmetric matrix with these eigenvalues and random eigenvectors."""
-    Q = np.linalg.qr(rng.standard_normal((len(values), len(values))))[0]
-    return Q @ np.diag(values) @ Q.T
+    return symmetric_matrix(values, random_axes(len(values), rng))
 
 
 def jordan(value, size):

@@ -40,6 +40,7 @@ open(place + "/sweep.toml", "w").write('command = "theory"\nspec = {tokens = 5, 
 calls = {
     "sweep": lambda: fl.sweep(theory | {"out": place + "/one"}),
     "sweep on a cluster": lambda: fl.sweep(theory | {"out": place + "/two"}, cluster="tcp://127.0.0.1:1"),
+    "explorer": lambda: __import__("frostline.exploring.app"),
     "connected": lambda: connected(None, 1, 1).__enter__(),
     "audit": lambda: fl.audit(folder),
     "diff at work": lambda: fl.diff(folder, folder, texts=["one text", "another"]),
@@ -74,6 +75,7 @@ NEEDED = {
     "frostline audit --workers": "cluster",
     "frostline serve": "monitor",
     "frostline explore": "explore",
+    "explorer": "explore",
 }
 """All others need encoders."""
 
@@ -92,7 +94,7 @@ def test_every_function_that_needs_an_extra_says_so(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert len(told) == 15 and set(NEEDED) <= set(told)
+    assert len(told) == 16 and set(NEEDED) <= set(told)
     for name, said in told.items():
         extra = NEEDED.get(name, "encoders")
         assert f"type: pip install 'frostline[{extra}]'" in said, (name, said)

@@ -124,7 +124,9 @@ def test_every_result_is_one_line(results):
 @pytest.fixture(scope="module")
 def frozen(results):
     """Every result there is, with its verb: inputs and the watch itself left out."""
-    rows = [(verb, one) for verb, several in results.items() if verb not in INPUTS for one in several if one is not None]
+    rows = [
+        (verb, one) for verb, several in results.items() if verb not in INPUTS for one in several if one is not None
+    ]
     return [(verb, one) for verb, one in rows if not (verb in AT_WORK and one is results[verb][0])]
 
 

@@ -1,4 +1,4 @@
-"""doctor: what is installed, which engines and devices work, and how fast; for pasting into a bug report."""
+"""The examination of an installation: its packages, its engines and devices, how fast they are; for bug reports."""
 
 import importlib.metadata as metadata
 import os
@@ -7,43 +7,58 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from frostline import __version__
+from frostline.results import Result
+from frostline.sweeping.cluster import cores
 
 TOKENS = 4000
+"""Tokens of the mean map that engines are tried on."""
 CLOSE = 1e-6
-"""How far two engines may be apart: their tolerance is a tenth of it."""
+"""Largest distance of an engine's answer from the formula; its tolerance is a tenth of it."""
 FAR = 0.3
-"""How far the tokens of the small run may still be from their limit (0.06 is right)."""
+"""Largest mean distance of the small run's tokens from their limit (0.06 is right)."""
 SECRET = re.compile(r"\S*[/@\\=]\S*")
-"""What has no place in a bug report, in somebody else's error messages: paths, addresses, settings."""
+"""Parts of error messages that do not belong into a bug report: paths, addresses, settings."""
 
 
-@dataclass(frozen=True)
-class Package:
-    """``needed_by``: "frostline" itself, or the extras that bring it."""
+@dataclass(frozen=True, repr=False)
+class Package(Result):
+    """A package, its version, and who needs it: "frostline" itself, or the extras that bring it."""
 
     name: str
     version: str | None
     needed_by: tuple[str, ...]
 
+    def describe(self) -> str:
+        """The package and its version."""
+        return f"{self.name} {self.version or 'NOT INSTALLED'}"
 
-@dataclass(frozen=True)
-class Trial:
-    """Something that was tried; ``seconds`` of the second, warm time; ``says`` what was seen or what went wrong."""
+
+@dataclass(frozen=True, repr=False)
+class Trial(Result):
+    """One trial: whether it ``works``, the outcome or the error (``says``), the ``seconds`` of its second, warm run.
+
+    ``works`` is None where nothing can be tried: there is no such device, or an extra is not installed.
+    """
 
     name: str
     works: bool | None
-    """None where it cannot be tried: no such device, or an extra that is not installed."""
     says: str
     seconds: float | None = None
 
+    def describe(self) -> str:
+        """The verdict, the outcome and the time, as a line of a table."""
+        verdict = {True: "works", False: "FAILS", None: "-"}[self.works]
+        seconds = "" if self.seconds is None else f" ({1000 * self.seconds:.0f} ms)"
+        return f"{verdict:>6}  {self.name}: {self.says}{seconds}"
 
-@dataclass(frozen=True)
-class Examination:
-    """``facts()`` for machines; ``well``: whether everything that can be tried works."""
+
+@dataclass(frozen=True, repr=False)
+class Examination(Result):
+    """Versions, packages and trials; ``well``: whether everything that can be tried works."""
 
     frostline: str
     python: str
@@ -57,12 +72,34 @@ class Examination:
     def well(self) -> bool:
         return all(trial.works is not False for trial in self.trials)
 
+    def describe(self) -> str:
+        """The machine, each trial, and the packages by who needs them."""
+        needed: dict[tuple[str, ...], list[str]] = {}
+        for package in self.packages:
+            needed.setdefault(package.needed_by, []).append(package.describe())
+        lines = [
+            f"frostline {self.frostline}, Python {self.python}, {self.system}",
+            f"{self.cores} cores, {self.memory_gib:.1f} GiB of memory",
+            "",
+            *(trial.describe() for trial in self.trials),
+            "",
+        ]
+        for users, names in needed.items():
+            title = "needed" if users == ("frostline",) else f"frostline[{', '.join(users)}]"
+            lines.append(f"{title}: {', '.join(sorted(names))}")
+        return "\n".join(lines)
+
+    def headline(self) -> str:
+        failed = [trial.name for trial in self.trials if trial.works is False]
+        return f"frostline {self.frostline}: " + (f"failed: {', '.join(failed)}" if failed else "everything works")
+
     def facts(self) -> dict[str, Any]:
-        return asdict(self) | {"well": self.well}
+        """All of it, and whether everything works, as ``frostline doctor --json`` prints it."""
+        return super().facts() | {"well": self.well}
 
 
 def examine(tick: Callable[[str], None] = lambda name: None) -> Examination:
-    """Look and try; a few seconds, half a minute where loops must be compiled first."""
+    """Try everything: a few seconds, or half a minute where loops must be compiled first."""
     trials = []
     for name, trial in _trials():
         tick(name)
@@ -71,7 +108,7 @@ def examine(tick: Callable[[str], None] = lambda name: None) -> Examination:
         frostline=__version__,
         python=sys.version.split()[0],
         system=f"{platform.system()} {platform.release()}, {platform.machine()}",
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=cores(),
         memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         packages=tuple(packages()),
         trials=tuple(trials),
@@ -79,14 +116,14 @@ def examine(tick: Callable[[str], None] = lambda name: None) -> Examination:
 
 
 def packages() -> Iterator[Package]:
-    """What the metadata of this very installation asks for; extras for developers aside."""
-    wanted: dict[str, set[str]] = {}
+    """The packages that this installation's metadata asks for, without those of extras for developers."""
+    needed: dict[str, set[str]] = {}
     for line in metadata.requires("frostline") or ():
         name = re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0]
         extra = re.search(r"extra == ['\"](\w+)['\"]", line)
         if name != "frostline":
-            wanted.setdefault(name, set()).add(extra[1] if extra else "frostline")
-    for name, users in wanted.items():
+            needed.setdefault(name, set()).add(extra[1] if extra else "frostline")
+    for name, users in needed.items():
         users -= {"dev", "docs", "bench", "all"}
         if users:
             try:
@@ -104,19 +141,19 @@ def _trials() -> Iterator[tuple[str, Callable[[], Trial]]]:
     yield "encoders", _encoders
 
 
-def _tried(name: str, work: Callable[[], str]) -> Trial:
-    """Twice: the first time may compile."""
+def _try(name: str, work: Callable[[], str]) -> Trial:
+    """Do the work twice, since the first time may compile, and time the second."""
     try:
         work()
         start = time.perf_counter()
         says = work()
         return Trial(name, True, says, time.perf_counter() - start)
     except (Exception, SystemExit) as error:
-        return Trial(name, False, _told(error))
+        return Trial(name, False, _error_in_words(error))
 
 
-def _told(error: BaseException) -> str:
-    """The kind of an error. Words only of those that are about modules or numbers: others may quote anything."""
+def _error_in_words(error: BaseException) -> str:
+    """The kind of an error, with its message only if it is about modules or numbers: others may quote anything."""
     if not isinstance(error, ImportError | ArithmeticError):
         return f"{type(error).__name__}, in {_where(error)}"
     plain = "".join(letter for letter in str(error) if letter.isprintable())
@@ -124,7 +161,7 @@ def _told(error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """The module that raised it."""
+    """The module that raised the error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -145,11 +182,11 @@ def _engine(name: str) -> Trial:
         head = Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=300.0)
         x = uniform(TOKENS, 3, seed=0)
         cloud = torch.from_numpy(x).to("cuda" if name == "cuda" else "cpu")
-        found = np.asarray(mean_map(head, cloud, engine=name).cpu())
+        means = np.asarray(mean_map(head, cloud, engine=name).cpu())
         # Some queries by the formula itself, in numpy alone.
         logits = 300.0 * (x[:50] * [1.0, 0.5, 0.2]) @ x.T
         weights = np.exp(logits - logits.max(1, keepdims=True))
-        apart = float(np.abs(found[:50] - weights @ x / weights.sum(1, keepdims=True)).max())
+        apart = float(np.abs(means[:50] - weights @ x / weights.sum(1, keepdims=True)).max())
         if not apart <= CLOSE:
             raise ArithmeticError(f"{apart:.1e} away from the formula ({CLOSE:g} is allowed)")
         return f"mean map of {TOKENS:,} tokens in d = 3, {apart:.0e} from the formula"
@@ -160,12 +197,12 @@ def _engine(name: str) -> Trial:
 
             if not torch.cuda.is_available():
                 return Trial(title, None, f"torch {torch.__version__} sees no GPU")
-            told = torch.cuda.get_device_name()
+            device = torch.cuda.get_device_name()
         except (Exception, SystemExit) as error:
-            return Trial(title, None, _told(error))
-        done = _tried(title, work)
-        return Trial(title, done.works, f"{told}: {done.says}", done.seconds)
-    return _tried(title, work)
+            return Trial(title, None, _error_in_words(error))
+        trial = _try(title, work)
+        return Trial(title, trial.works, f"{device}: {trial.says}", trial.seconds)
+    return _try(title, work)
 
 
 def _simulate() -> Trial:
@@ -186,7 +223,7 @@ def _simulate() -> Trial:
             raise ArithmeticError(f"{far:.3f} from their limit on average ({FAR:g} is allowed)")
         return f"1,000 tokens, 50 layers: {far:.3f} from their limit on average"
 
-    return _tried("simulate", work)
+    return _try("simulate", work)
 
 
 def _wasserstein() -> Trial:
@@ -194,12 +231,12 @@ def _wasserstein() -> Trial:
         from frostline.sample import uniform
         from frostline.transport.solve import wasserstein
 
-        found = wasserstein(uniform(2000, 3, seed=0), uniform(2000, 3, seed=1), method="bracket")
-        if not 0 < found.lower <= found.upper <= 2:
-            raise ArithmeticError(f"the bracket is {found.lower} to {found.upper}")
-        return f"2,000 against 2,000 tokens: between {found.lower:.4f} and {found.upper:.4f}"
+        distance = wasserstein(uniform(2000, 3, seed=0), uniform(2000, 3, seed=1), method="bracket")
+        if not 0 < distance.lower <= distance.upper <= 2:
+            raise ArithmeticError(f"the bracket is {distance.lower} to {distance.upper}")
+        return f"2,000 against 2,000 tokens: between {distance.lower:.4f} and {distance.upper:.4f}"
 
-    return _tried("wasserstein", work)
+    return _try("wasserstein", work)
 
 
 def _encoders() -> Trial:
@@ -222,4 +259,4 @@ def _encoders() -> Trial:
             model = transformers.BertModel(config).eval()  # type: ignore[no-untyped-call]
         return f"a small BERT taken apart: {audit(model).proof.describe()}"
 
-    return _tried("encoders", work)
+    return _try("encoders", work)

@@ -1,6 +1,6 @@
 """Modules that have moved: their old names work for one release, with a warning.
 
-Listed are those that the documentation named, and those whose types stand in compiled loops that numba has kept on disk.
+Listed are those that the documentation named, and those with types of compiled loops that numba keeps on disk.
 """
 
 import sys

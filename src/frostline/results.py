@@ -21,7 +21,7 @@ ABILITIES: dict[str, str] = {}
 def ability(name: str) -> Callable[..., Any]:
     """The function that a method of a result calls in a later room."""
     module, function = ABILITIES[name].split(":")
-    return getattr(import_module(module), function)  # type: ignore[no-any-return]
+    return getattr(import_module(module), function)
 
 
 class Result:

@@ -152,6 +152,13 @@ def test_sliders_and_typed_rows_say_the_same(visit):
     page.locator("fieldset[data-matrix=B] button").click()
     until(page, "before => run.since > before && run.ended && run.shown === run.frames.length - 1", arg=stream)
     assert page.evaluate("setting.B.includes(';')")
+    # A value that is no number stays among the sliders, with the sentence of the server.
+    page.get_by_label("V: value 1, as a number").fill("x")
+    page.locator("fieldset[data-matrix=V] button").click()
+    until(page, "document.getElementById('trouble').textContent.includes(\"V holds 'x'\")")
+    assert not page.evaluate("setting.V.includes(';')")
+    page.get_by_label("V: value 1, as a number").fill("1")
+    until(page, "document.getElementById('trouble').hidden && run.ended && run.shown === run.frames.length - 1")
     assert np.abs(cloud(page) - before).max() <= 2
     page.locator("fieldset[data-matrix=B] textarea").fill("1 0 0\n0 nan 0\n0 0 0.2")
     until(page, "!document.getElementById('trouble').hidden")

@@ -82,7 +82,7 @@ def test_thresholds_decide_the_exit_code(call, models, tmp_path):
         (["{}/base", "--text", "missing.txt"], "there is no file missing.txt"),
         (["{}/base", "--out", "{}/texts.txt"], "is a file; --out names a folder"),
         (["{}/base", "--out", "{}"], "holds other things than an audit"),
-        (["{}/base", "--thresholds", "none.toml"], "none.toml: No such file"),
+        (["{}/base", "--thresholds", "none.toml"], "cannot read the thresholds 'none.toml': No such file"),
     ],
 )
 def test_bad_input_is_a_sentence(call, models, arguments, words):

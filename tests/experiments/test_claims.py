@@ -60,7 +60,7 @@ def test_it_holds_and_shows_it(name, seed):
     assert len(marked) == len(words) and all(word in what for word, what in zip(words, marked, strict=True))
     assert all(ax.has_data() for ax in claim.draw(evidence).axes)
     assert set(claim.sizes) >= {"test", "full"} and set(claim.seconds) == set(claim.sizes)
-    assert min(len(claim.statement), len(claim.reading), len(claim.assumed)) > 60
+    assert min(map(len, (claim.prose.statement, claim.prose.reading, claim.prose.assumed))) > 60
 
 
 def flipped(heads, x0, **options):

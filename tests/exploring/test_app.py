@@ -36,6 +36,17 @@ def test_predictions_are_those_of_the_library(client):
     assert client.get(f"/theory?{SMALL}").json() == plain(predict(to_spec(read(SMALL))))
 
 
+def test_rows_of_sliders_are_those_of_the_spec(client):
+    for d, name in ((2, "B"), (3, "B"), (3, "V")):
+        asked = f"d={d}&B=1,0.5,0.2&Bturn=30,20,10&V=1,-1,0&Vturn=90,0,180"
+        typed = client.get(f"/rows/{name}?{asked}").json()["rows"]
+        rows = np.array([row.split(",") for row in typed.split(";")], dtype=float)
+        assert rows == pytest.approx(np.array(getattr(to_spec(read(asked)), name)), abs=1e-9)
+    for path, said in (("/rows/B?B=x,1,1", "'x'"), ("/rows/C?", "no matrix 'C'"), ("/rows/V?V=1e99,1,1", "1e+09")):
+        reply = client.get(path)
+        assert reply.status == 422 and said in reply.json()["error"]
+
+
 def test_the_spec_makes_the_same_run(client, tmp_path):
     reply = client.get(f"/spec.toml?{SMALL}")
     assert "run.toml" in reply.headers["content-disposition"]

@@ -142,7 +142,7 @@ def test_the_manifest_for_kubernetes_works_as_written_on_the_loopback(tmp_path):
 
 
 def test_a_scheduler_that_is_gone_for_good_is_said_and_what_is_done_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("frostline.sweeping.driver.PATIENCE", 3.0)
+    monkeypatch.setattr("frostline.sweeping.dispatcher.PATIENCE", 3.0)
     port = free_port()
     (tmp_path / "sweep.toml").write_text(LONG.format(out=tmp_path / "runs"))
     with scheduler(port) as one, worker(port):

@@ -6,7 +6,7 @@ import pytest
 
 from frostline.errors import BadParameter
 from frostline.sweeping.dataset import Dataset
-from frostline.sweeping.diagram import diagram, write_diagram
+from frostline.sweeping.diagram import draw, make_diagram, write_diagram
 from frostline.sweeping.kinds import KINDS
 from tests.sweeping.test_dataset import row
 
@@ -17,7 +17,7 @@ def table(**columns):
 
 
 def test_cells_are_medians_and_say_how_many_runs_they_are_of():
-    found = diagram(
+    found = make_diagram(
         table(beta=[1.0, 1.0, 1.0, 10.0], tokens=[5, 5, 5, 5], plateau=[1.0, 2.0, 9.0, None]),
         x="beta",
         y="n",
@@ -26,17 +26,17 @@ def test_cells_are_medians_and_say_how_many_runs_they_are_of():
     assert found.xs == (1.0, 10.0) and found.ys == (5,) and found.runs.tolist() == [[3, 1]]
     assert found.values[0, 0] == 2.0 and np.isnan(found.values[0, 1]) and found.seen.tolist() == [[3, 0]]
     assert "1 of them have none" in found.describe()
-    assert "median" in found.describe() and found.draw() is not None
+    assert "median" in found.describe() and draw(found) is not None
 
 
 def test_texts_are_the_most_frequent():
-    found = diagram(table(x=[1, 1, 1], y=[1, 1, 1], regime=["in", "out", "in"]), x="x", y="y", color="regime")
+    found = make_diagram(table(x=[1, 1, 1], y=[1, 1, 1], regime=["in", "out", "in"]), x="x", y="y", color="regime")
     assert found.values[0, 0] == "in" and "most frequent" in found.describe()
 
 
 def test_failed_runs_are_crosses_not_values():
     marked = pa.table({"status": ["done", "failed"], "x": [1, 2], "y": [1, 1], "v": [1.0, None]})
-    found = diagram(marked, x="x", y="y", color="v")
+    found = make_diagram(marked, x="x", y="y", color="v")
     assert found.failed.tolist() == [[0, 1]] and found.runs.tolist() == [[1, 0]]
 
 
@@ -63,23 +63,23 @@ def test_what_cannot_be_drawn_is_said(asked, said):
         words=[f"w{k}" for k in range(n)],
     )
     with pytest.raises(BadParameter, match=said):
-        diagram(given, **asked).draw()
+        draw(make_diagram(given, **asked))
 
 
 def test_texts_that_look_like_mathematics_are_drawn(tmp_path):
     given = table(x=["a$x_{$b", "\x07bell", "path/" * 30], y=[1, 2, 3], v=["$", "<script>", "^"])
-    diagram(given, x="x", y="y", color="v").draw().savefig(tmp_path / "found.svg")
+    draw(make_diagram(given, x="x", y="y", color="v")).savefig(tmp_path / "found.svg")
     assert "<script>" not in (tmp_path / "found.svg").read_text()
 
 
 def test_numbers_that_are_too_large_are_said():
     with pytest.raises(BadParameter, match="too large to draw"):
-        diagram(table(x=[1, 2], y=[1, 1], v=[-1.7e308, 1.7e308]), x="x", y="y", color="v").draw()
+        draw(make_diagram(table(x=[1, 2], y=[1, 1], v=[-1.7e308, 1.7e308]), x="x", y="y", color="v"))
 
 
 def test_a_column_of_that_name_comes_before_a_short_name():
     given = table(t=[1.0, 2.0], until=[5.0, 6.0], y=[1, 1], v=[1.0, 2.0])
-    assert diagram(given, x="t", y="y", color="v").xs == (1.0, 2.0)
+    assert make_diagram(given, x="t", y="y", color="v").xs == (1.0, 2.0)
 
 
 def drawn(folder):

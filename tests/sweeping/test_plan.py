@@ -1,6 +1,8 @@
 """A sweep file: axes, conditions, budget; what is wrong with it is said before anything runs."""
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -204,3 +206,13 @@ def expressions(draw, depth=3):
 @given(expressions(), NUMBERS, NUMBERS)
 def test_conditions_mean_what_python_means(text, a, b):
     assert condition(text, ["a", "b"])({"a": a, "b": b}) == bool(eval(text, {"a": a, "b": b}))
+
+
+def test_reading_a_plan_loads_no_torch():
+    table = {"command": "simulate", "spec": BASE, "axes": {"seed": "0..9"}}
+    code = (
+        "import sys; from frostline.sweeping import plan;"
+        f"print(plan.parse({table!r}).count(), [m for m in ('torch', 'scipy', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "10 []", done.stderr

@@ -15,11 +15,13 @@ import pytest
 import frostline as fl
 from frostline.errors import BadCluster, BadParameter, BadSpec
 from frostline.runs import schema as specs
+from frostline.runs.build import build_tokens
 from frostline.runs.record import record
 from frostline.sweeping import plan as plans
 from frostline.sweeping import worker as working
 from frostline.sweeping.dataset import parts, read_table
-from frostline.sweeping.driver import batch_size, standing, sweep
+from frostline.sweeping.dispatcher import batch_size
+from frostline.sweeping.driver import standing, sweep
 from frostline.sweeping.kinds import KINDS
 from tests.encoders import tiny
 from tests.monitoring import conftest as monitoring
@@ -80,7 +82,7 @@ def test_one_worker_gives_the_same_rows(swept, tmp_path, monkeypatch):
 
 def test_what_is_there_is_not_run_again(swept, monkeypatch):
     out, _ = swept
-    monkeypatch.setattr("frostline.sweeping.driver.connected", None)
+    monkeypatch.setattr("frostline.sweeping.dispatcher.connected", None)
     again = sweep(table(out, {"beta": [100, 10], "seed": "1..2"}))
     assert (again.total, again.done, again.fresh) == (4, 4, 0)
 
@@ -106,7 +108,7 @@ def test_arrays_are_kept_on_request(tmp_path):
     arrays = load_file(tmp_path / "runs" / "_arrays" / f"{row['id']}.safetensors")
     spec = specs.parse(spec | {"seed": 3})
     head = fl.Attention.from_matrices([[1.0, 0], [0, 0.5]], [[1.0, 0], [0, 1.0]], beta=10.0)
-    x0, _ = fl.build_tokens(spec)
+    x0, _ = build_tokens(spec)
     run = fl.simulate(head, x0, until=3.0, stepper=fl.Euler(0.1))
     assert arrays["tokens"][-1] == pytest.approx(run.tokens[-1], abs=1e-12)
 

@@ -9,33 +9,6 @@ from frostline.auditing.findings import Finding
 from frostline.auditing.weights import Weights
 from frostline.encoders.load import Encoder
 
-WEIGHT_METRICS = (
-    "layers",
-    "beta_median",
-    "beta_max",
-    "rotating_share",
-    "asymmetry_median",
-    "symmetry_score_median",
-    "value_rank_smallest_share",
-    "findings",
-    "bottlenecks",
-)
-"""Names of the numbers that every audit has."""
-TEXT_METRICS = (
-    "kappa_median",
-    "perplexity_median",
-    "fidelity_full_median",
-    "fidelity_argmax_median",
-    "fidelity_argmax_random",
-    "step_median",
-    "cosine_first",
-    "cosine_last",
-    "frost_line",
-)
-"""Names of those that need text."""
-CHANGE_METRICS = ("random_growth", "worst_growth")
-"""Names of those that need text and perturbations."""
-
 
 def metrics_of(
     encoder: Encoder,

@@ -1,21 +1,16 @@
 """Thresholds on the numbers of an audit, from a TOML file, for use in CI."""
 
 import math
-import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from frostline.errors import BadParameter
+from frostline.files.toml_tables import read_toml
 
 
 def read_thresholds(path: Path, names: Collection[str]) -> dict[str, dict[str, float]]:
     """A table per number, each with ``min``, ``max`` or both; the numbers must be of these names."""
-    try:
-        thresholds = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadParameter(f"{path}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadParameter(f"{path} is not TOML ({error}).") from None
+    thresholds = read_toml(path, holding="the thresholds", error=BadParameter)
     for name, limits in thresholds.items():
         is_table = isinstance(limits, dict) and limits and set(limits) <= {"min", "max"}
         if not is_table or not all(

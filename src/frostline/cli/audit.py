@@ -9,6 +9,9 @@ import typer
 
 from frostline.cli import options
 
+SHOWN = 8
+"""Findings that are printed."""
+
 
 def audit(
     model: Annotated[str, typer.Argument(help="A model's folder, or its id on the model hub.", metavar="MODEL")],
@@ -45,7 +48,7 @@ def audit(
 
     Example: frostline audit path/to/all-MiniLM-L6-v2 --text sample --out audit
     """
-    from frostline.auditing.audit_metrics import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
+    from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
     from frostline.auditing.save import check_folder
     from frostline.auditing.thresholds import broken, read_thresholds
     from frostline.cli.progress import shares
@@ -72,7 +75,7 @@ def audit(
             from frostline.sweeping.cluster import connected
 
             run = partial(splitting.audit, client=stack.enter_context(connected(cluster, workers, threads=1)))
-        found = run(
+        audited = run(
             model,
             texts,
             perturbations=perturbations,
@@ -83,25 +86,27 @@ def audit(
         )
         if report is not None:
             report("page", "drawing", 1, 1)
-        page = save_audit(found, out)
-    past = broken(limits, found.metrics)
+        page = save_audit(audited, out)
+    past = broken(limits, audited.metrics)
     if json:
-        options.print_json(found.facts() | {"page": str(page), "broken_thresholds": past})
+        options.print_json(audited.facts() | {"page": str(page), "broken_thresholds": past})
     else:
-        options.say(found.sentence, hang=0)
-        if found.plateau is not None:
-            options.say(found.plateau.describe())
-        options.say(f"Extraction: {found.proof.describe()}.")
-        for one in found.findings[:8]:
-            options.say(f"FOUND  {one.kind}, {one.where}: {one.evidence} ({one.control}).", hang=7)
-        if len(found.findings) > 8:
-            options.say(f"       and {len(found.findings) - 8} more on the page.")
-        for reason in found.skipped:
+        options.say(audited.sentence, hang=0)
+        if audited.plateau is not None:
+            options.say(audited.plateau.describe())
+        options.say(f"Extraction: {audited.proof.describe()}.")
+        for finding in audited.findings[:SHOWN]:
+            options.say(f"FOUND  {finding.kind}, {finding.where}: {finding.evidence} ({finding.control}).", hang=7)
+        if len(audited.findings) > SHOWN:
+            options.say(f"       and {len(audited.findings) - SHOWN} more on the page.")
+        for reason in audited.skipped:
             options.say(f"Not looked at, or not folded in: {reason}.")
         for sentence in past:
             options.say(f"BROKEN {sentence}.", hang=7)
         options.say(f"Written: {page}")
-        if found.scenes:
-            options.say(f"{len(found.scenes)} texts are kept, with their words; look at them: frostline explore {out}")
+        if audited.scenes:
+            options.say(
+                f"{len(audited.scenes)} texts are kept, with their words; look at them: frostline explore {out}"
+            )
     if past:
         raise typer.Exit(1)

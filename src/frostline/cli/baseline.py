@@ -36,7 +36,7 @@ def baseline(
     from frostline.monitoring.merge import merge as pool
 
     if inspect:
-        found = load_baseline(model)
+        base = load_baseline(model)
     else:
         from frostline.cli.progress import shares
         from frostline.encoders.corpus import read_texts, some
@@ -48,22 +48,22 @@ def baseline(
         texts = some(read_texts(text), max_texts) if text is not None else []
         with shares("learning", shown=not quiet) as report:
             if merge:
-                found = pool(model, merge, seed=seed, report=report)
+                base = pool(model, merge, seed=seed, report=report)
             else:
-                found = learn(model, texts, keep_texts=keep_texts, seed=seed, report=report)
-        found.save(out)
-    about = found.about
+                base = learn(model, texts, keep_texts=keep_texts, seed=seed, report=report)
+        base.save(out)
+    about = base.about
     if json:
         options.print_json(dict(about) | ({} if inspect else {"written": str(out)}))
         return
-    shape, judge = about["shape"], found.judges["full"]
+    shape, full = about["shape"], base.judges["full"]
     options.say(
         f"A baseline of {about['model']} ({shape[0]}, {shape[1]} layers, d = {shape[2]}) from {about['texts']} texts; "
-        f"p-values go down to {judge.conformal.smallest:.2g}.",
+        f"p-values go down to {full.conformal.smallest:.2g}.",
         hang=0,
     )
-    options.say(f"Broken copies it learned from: {', '.join(judge.detector.directions.kinds)}.")
-    if found.texts:
-        options.say(f"It holds the {len(found.texts)} texts themselves: whoever has the file can read them.")
+    options.say(f"Broken copies it learned from: {', '.join(full.detector.directions.kinds)}.")
+    if base.texts:
+        options.say(f"It holds the {len(base.texts)} texts themselves: whoever has the file can read them.")
     if not inspect:
         options.say(f"Written: {out.absolute()}")

@@ -45,8 +45,8 @@ def diff(
     many = folder.is_dir() and not (folder / "config.json").exists() and bool(checkpoints(folder))
     with shares("comparing", shown=not quiet) as report:
         steps = series(base, folder, texts=texts, report=report) if many else None
-        found = steps.last if steps is not None else run(base, tuned, texts=texts, report=report)
-        page = save_comparison(found, out, steps=steps)
+        change = steps.last if steps is not None else run(base, tuned, texts=texts, report=report)
+        page = save_comparison(change, out, steps=steps)
     others = other_models(Path(base))
     if steps is None:
         others += other_models(folder)
@@ -54,32 +54,33 @@ def diff(
         others.append(f"models in {tuned} whose names end in no number: {', '.join(steps.others)}")
     if json:
         extra = {} if steps is None else {"steps": steps.layers.to_pylist()}
-        options.print_json(found.facts() | extra | {"other_models": others, "page": str(page)})
+        options.print_json(change.facts() | extra | {"other_models": others, "page": str(page)})
     else:
-        options.say(("Last checkpoint: " if many else "") + found.sentence, hang=0)
-        for row in found.layers.to_pylist():
+        options.say(("Last checkpoint: " if many else "") + change.sentence, hang=0)
+        for row in change.layers.to_pylist():
             options.say(f"{row['verdict'].upper():10}layer {row['layer']}: {row['evidence']}.", hang=10)
-        same = [part.name for part in found.parts if part.verdict == "unchanged"]
+        same = [part.name for part in change.parts if part.verdict == "unchanged"]
         options.say(f"Compared and unchanged beside the layers: {', '.join(same) or 'nothing'}.", hang=0)
-        for table in found.rows:
+        for table in change.rows:
             most = [f"{name_of(row)} ({row['change']:.2g})" for row in table["most"]]
             options.say(
                 f"{shown(table['table'])}: {table['rows_base']} and {table['rows_tuned']} rows; moved most: "
                 f"{', '.join(most) or 'none'} (median {table['median']:.2g})."
             )
-        if found.text is not None:
-            if found.text["unread"]:
-                options.say(found.text["unread"], hang=0)
+        if change.text is not None:
+            if change.text["unread"]:
+                options.say(change.text["unread"], hang=0)
             for name in ("base", "tuned"):
-                at = found.text[name]
+                model = change.text[name]
                 options.say(
-                    f"{name}: frost line {at['frost_line']} {at['frost_line_interval']}, median κ {at['kappa']:.0f}, "
-                    f"fidelity {at['fidelity_argmax']:.2f} on {found.text['texts']} texts."
+                    f"{name}: frost line {model['frost_line']} {model['frost_line_interval']}, "
+                    f"median κ {model['kappa']:.0f}, fidelity {model['fidelity_argmax']:.2f} on "
+                    f"{change.text['texts']} texts."
                 )
         for sentence in others:
             options.say(f"Not compared: {sentence}.")
         options.say(f"Written: {page}")
-    if check and found.changed:
+    if check and change.changed:
         raise typer.Exit(1)
 
 

@@ -14,6 +14,7 @@ from frostline.cli import options
 from frostline.printable import printable_json
 
 SHOWN = 20
+"""Events that are printed where neither CSV nor JSON is asked for."""
 
 
 def events(
@@ -38,12 +39,11 @@ def events(
     connection = connect(file)
     try:
         if json or as_csv:
-            found = select(connection, kind=kind, since=begin)
             writer = csv.DictWriter(sys.stdout, [field.name for field in fields(Event)])
             if as_csv:
                 writer.writeheader()
-            for event in found:
-                facts = event.facts() | {"time": _told(event.time)}
+            for event in select(connection, kind=kind, since=begin):
+                facts = event.facts() | {"time": _time_in_words(event.time)}
                 if json:
                     print(printable_json(jsonlib.dumps(facts, ensure_ascii=False)))
                     continue
@@ -55,7 +55,7 @@ def events(
         shown = list(select(connection, kind=kind, since=begin, newest=True, limit=SHOWN + 1))
         for event in shown[:SHOWN]:
             p = "" if event.p_value is None else f", p = {event.p_value:.2g}"
-            options.say(f"{_told(event.time)}  {event.kind} (event {event.id}, after {event.texts} texts{p})")
+            options.say(f"{_time_in_words(event.time)}  {event.kind} (event {event.id}, after {event.texts} texts{p})")
             for reason in event.details.get("reasons", ())[:3]:
                 options.say(f"    {reason['part']} ({reason['sigma']:.1f} σ): {reason['says']}", hang=6)
         if not shown:
@@ -66,15 +66,15 @@ def events(
         connection.close()
 
 
-def _time(given: str) -> float:
+def _time(text: str) -> float:
     from frostline.errors import BadParameter
 
     try:
-        found = datetime.fromisoformat(given)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        raise BadParameter(f"--since {given} is not a time; write it as 2026-05-11 or 2026-05-11T09:30Z.") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        raise BadParameter(f"--since {text} is not a time; write it as 2026-05-11 or 2026-05-11T09:30Z.") from None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _told(when: float) -> str:
-    return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _time_in_words(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

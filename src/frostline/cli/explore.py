@@ -8,6 +8,7 @@ import typer
 from frostline.cli import options
 
 PORT = 8420
+"""Port that is tried first."""
 
 
 def explore(
@@ -27,10 +28,6 @@ def explore(
 
     Example: frostline explore
     """
-    from frostline.extras import need
-
-    need("fastapi", extra="explore")
-    need("uvicorn", extra="explore")
     import threading
     import webbrowser
 
@@ -41,7 +38,7 @@ def explore(
     opened = None if folder is None else open_folder(folder)
     with listen_somewhere("127.0.0.1", port, PORT) as bound:
         explorer, url = Explorer(opened), url_of(bound)
-        # From here on nobody is turned away: who comes before the server is ready waits a moment.
+        # Connections that come before the server is ready wait, and are not refused.
         bound.listen()
         if json:
             options.print_json({"url": url})

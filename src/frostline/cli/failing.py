@@ -1,4 +1,4 @@
-"""How a command fails: one sentence on stderr (and as JSON where asked), and an exit code that scripts can use."""
+"""Failures of commands: one sentence on stderr (and as JSON where asked), and an exit code that scripts can use."""
 
 import errno
 import functools
@@ -13,31 +13,34 @@ from typing import Any, NoReturn
 from frostline.printable import printable, printable_json
 
 RESUMED = ("simulate", "sweep", "reproduce")
-"""Commands that go on where they stopped."""
+"""Commands that go on where they stopped when they are called again."""
 
 
 def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
-    """0 ok, 1 the answer is "no", 2 bad input, 130 interrupted. Wraps the command itself: typer would hide Ctrl-C."""
+    """A command with exit codes: 0 ok, 1 the answer is "no", 2 bad input, 130 interrupted.
+
+    Wraps the command itself, since typer would hide Ctrl-C.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: Any, **keywords: Any) -> None:
         as_json = bool(keywords.get("json"))
-        # What asks a process to end politely is taken like Ctrl-C: finished work is kept.
+        # SIGTERM is treated like Ctrl-C: finished work is kept.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        # A terminal that knows no Greek is no reason to fail.
+        # Characters that the terminal cannot show are replaced: they are no reason to fail.
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
         try:
             command(*args, **keywords)
-            # Here, where a full disk can still be said.
+            # Flushed here, where a full disk can still be reported.
             if sys.stdout is not None:
                 sys.stdout.flush()
         except KeyboardInterrupt:
             goes_on = " the same command goes on where this one stopped." if command.__name__ in RESUMED else ""
             _fail(f"interrupted;{goes_on}" if goes_on else "interrupted.", 130, as_json)
         except BrokenPipeError:
-            # The reader of our output has gone (… | head): nothing is wrong, and nothing more can be said.
+            # The reader of the output has gone (… | head): nothing is wrong, and nothing more can be printed.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         except MemoryError:
@@ -48,7 +51,7 @@ def with_sentences(command: Callable[..., None]) -> Callable[..., None]:
                 _fail(f"the disk is full; free some space{again}.", 2, as_json)
             _fail(f"{error.filename or 'a file'}: {error.strerror}.", 2, as_json)
         except ValueError as error:
-            # Only our own sentences are for users; any other ValueError is a defect and shows its trace.
+            # Sentences of frostline are for users; any other ValueError is a defect and shows its trace.
             from frostline.errors import FrostlineError
 
             if not isinstance(error, FrostlineError):
@@ -63,7 +66,7 @@ def _fail(sentence: str, code: int, as_json: bool) -> NoReturn:
         if as_json:
             print(printable_json(json.dumps({"error": sentence}, ensure_ascii=False)), flush=True)
     except OSError:
-        # What could not be written was this, perhaps; stderr hears it anyway.
+        # It may be stdout that cannot be written to; stderr gets the sentence anyway.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if sys.stderr is not None:
         print(f"frostline: {printable(sentence)}", file=sys.stderr)

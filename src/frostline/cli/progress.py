@@ -13,7 +13,7 @@ EVERY = 10.0
 
 
 class Report:
-    """What a bar is told: call it with a ``Progress`` after every step, ``measured(done, of)`` after every distance."""
+    """The reports to a bar: a ``Progress`` after every step, ``measured(done, of)`` after every distance."""
 
     def __init__(self, update: Callable[..., None]):
         self.update = update
@@ -26,33 +26,32 @@ class Report:
 
 
 class Lines:
-    """Progress as lines: what was last reported, said again every ten seconds, also while nothing new is."""
+    """Progress as lines: the last report, printed every ten seconds, whether it is new or not."""
 
     def __init__(self, title: str):
-        self.title, self.said = title, ""
+        self.title, self.line = title, ""
         self.begin = time.monotonic()
         self.ended = threading.Event()
 
     def update(self, *, completed: float, total: float | None, where: str = "", description: str | None = None) -> None:
         share = f"{100 * completed / total:.0f} %" if total else ""
         title = self.title if description is None else f"{self.title}, {description}"
-        self.said = ", ".join(part for part in (title, where, share) if part)
+        self.line = ", ".join(part for part in (title, where, share) if part)
 
     def say(self) -> None:
-        """Until the work has ended; nothing about work that takes no ten seconds."""
+        """Print until the work has ended; nothing about work that takes less than ten seconds."""
         while not self.ended.wait(EVERY):
             seconds = time.monotonic() - self.begin
             try:
-                print(f"frostline: {self.said or self.title} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+                print(f"frostline: {self.line or self.title} ({seconds:.0f} s)", file=sys.stderr, flush=True)
             except (OSError, ValueError):
-                # Nobody reads it any more; the work goes on.
+                # The reader has gone; the work goes on.
                 return
 
 
 @contextmanager
 def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[Report | None]:
-    """Yields what the work reports to; None when nothing is shown. ``remaining``: with the time left, as the bar sees
-    it."""
+    """Yields the receiver of reports; None when nothing is shown. ``remaining``: show the estimated time left."""
     if not shown or sys.stderr is None:
         yield None
         return
@@ -80,13 +79,13 @@ def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[R
 
 @contextmanager
 def shares(title: str, *, shown: bool = True) -> Iterator[Callable[[str, str, float, float], None] | None]:
-    """The same for work of several named parts: called with the part, what it does, work done and work in all."""
+    """The same for work of several named parts: called with the part, its present step, work done and work in all."""
     with bar(title, shown=shown) as report:
         if report is None:
             yield None
             return
 
-        def told(part: str, what: str, done: float, total: float) -> None:
-            report.update(description=part, completed=done, total=total, where=what)
+        def tell(part: str, step: str, done: float, total: float) -> None:
+            report.update(description=part, completed=done, total=total, where=step)
 
-        yield told
+        yield tell

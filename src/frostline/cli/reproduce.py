@@ -42,34 +42,29 @@ def reproduce(
     size = "full" if full else "quick"
     wanted = chosen([*(claims or []), *(claim or [])], size)
     with shares("reproducing", shown=not quiet) as report:
-        done = run(wanted, size=size, out=out, seed=seed, force=force, report=report)
+        reproduction = run(wanted, size=size, out=out, seed=seed, force=force, report=report)
     if json:
-        options.print_json(done.facts())
+        options.print_json(reproduction.facts())
     else:
-        for row in done.claims:
-            options.say(f"{row['verdict'].upper():9} {row['title']}: {row['why']}", hang=10)
-        if done.hidden:
-            options.say(f"Not shown: {', '.join(done.hidden)}: measured by other code, or changed since.")
-        options.say(f"Written: {done.page}")
-    if check and any(row["verdict"] == "fails" for row in done.claims):
+        for line in reproduction.describe().splitlines():
+            options.say(line, hang=10)
+        options.say(f"Written: {reproduction.page}")
+    if check and any(row["verdict"] == "fails" for row in reproduction.claims):
         raise typer.Exit(1)
 
 
 def _list(claims: list, json: bool) -> None:
     if json:
-        options.print_json(
+        rows = [
             {
-                "claims": [
-                    {
-                        "name": c.name,
-                        "title": c.title,
-                        "statement": c.statement,
-                        "sizes": [s for s in c.sizes if s != "test"],
-                    }
-                    for c in claims
-                ]
+                "name": claim.name,
+                "title": claim.title,
+                "statement": claim.prose.statement,
+                "sizes": [size for size in claim.sizes if size != "test"],
             }
-        )
+            for claim in claims
+        ]
+        options.print_json({"claims": rows})
         return
     for claim in claims:
         only = "" if "quick" in claim.sizes else " (with --full)"

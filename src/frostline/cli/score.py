@@ -41,14 +41,14 @@ def score(
     texts = read_texts(text)
     base = load_baseline(baseline)
     with shares("scoring", shown=not quiet) as report:
-        found = base.score(model, texts, level="light" if light else "full", report=report)
-    levels, rang = alarm.after(0.0, found.p_values)
-    strange = [number for number, p in enumerate(found.p_values) if p <= alpha]
+        scores = base.score(model, texts, level="light" if light else "full", report=report)
+    levels, rang = alarm.after(0.0, scores.p_values)
+    strange = [number for number, p in enumerate(scores.p_values) if p <= alpha]
     try:
         if json:
             clouds = list(base.judges["light" if light else "full"].clouds)
             facts = {"strange": strange, "alarm": list(rang), "level": float(levels[-1]), "clouds": clouds}
-            options.print_json({"texts": [_facts(found, number) for number in range(len(texts))]} | facts)
+            options.print_json({"texts": [_facts(scores, number) for number in range(len(texts))]} | facts)
         else:
             expected = alpha * len(texts)
             options.say(
@@ -56,29 +56,29 @@ def score(
                 + (f"the alarm rings, first at text {rang[0]}." if rang else "the alarm does not ring."),
                 hang=0,
             )
-            _say(found, texts, strange)
+            _say(scores, texts, strange)
     finally:
-        # The answer stands even if nobody reads what is printed (… | head).
+        # The exit code is right even if the reader of the output has gone (… | head).
         if check and rang:
             raise typer.Exit(1)
 
 
-def _facts(found: "Scores", number: int) -> dict[str, Any]:
+def _facts(scores: "Scores", number: int) -> dict[str, Any]:
     return {
         "text": number,
-        "score": float(found.scores[number]),
-        "p_value": float(found.p_values[number]),
-        "parts": {name: float(values[number]) for name, values in found.parts.items()},
-        "resultant": {"observed": found.observed[number].tolist(), "expected": found.expected[number].tolist()},
-        "reasons": [asdict(reason) for reason in found.reasons[number]],
+        "score": float(scores.scores[number]),
+        "p_value": float(scores.p_values[number]),
+        "parts": {name: float(values[number]) for name, values in scores.parts.items()},
+        "resultant": {"observed": scores.observed[number].tolist(), "expected": scores.expected[number].tolist()},
+        "reasons": [asdict(reason) for reason in scores.reasons[number]],
     }
 
 
-def _say(found: "Scores", texts: list[str], strange: list[int]) -> None:
-    for number in sorted(strange, key=lambda one: -found.scores[one])[:SHOWN]:
+def _say(scores: "Scores", texts: list[str], strange: list[int]) -> None:
+    for number in sorted(strange, key=lambda text: -scores.scores[text])[:SHOWN]:
         begin = texts[number] if len(texts[number]) <= 60 else texts[number][:57] + "…"
-        options.say(f"STRANGE text {number}, p = {found.p_values[number]:.2g}: {begin!r}", hang=8)
-        for reason in found.reasons[number]:
+        options.say(f"STRANGE text {number}, p = {scores.p_values[number]:.2g}: {begin!r}", hang=8)
+        for reason in scores.reasons[number]:
             options.say(f"        {reason}", hang=10)
     if len(strange) > SHOWN:
         options.say(f"        and {len(strange) - SHOWN} more; --json has all.")

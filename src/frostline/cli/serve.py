@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 
 FILES = 4096
-"""Open files that are asked for: a connection is one."""
-
+"""Limit of open files that is requested from the system: each connection is one."""
 SHAPES = "32"
-"""oneDNN keeps a program for each of the last 1,024 shapes it met; texts come in so many that memory grew for hours."""
+"""Shapes whose programs oneDNN keeps: with its default of 1,024, texts of many lengths made memory grow for hours."""
 
 
 def serve(
@@ -37,7 +36,9 @@ def serve(
     false_alarm_every: Annotated[float, typer.Option(help="The alarm rings falsely once in this many texts.")] = 1000.0,
     clear_after: Annotated[int, typer.Option(min=1, help="An alarm is over after this many texts without one.")] = 200,
     batch: Annotated[int, typer.Option(min=1, max=1024, help="Texts of several calls scored together.")] = 32,
-    max_waiting: Annotated[int, typer.Option(min=1, help="More texts than this are not let wait (503).")] = 2048,
+    max_waiting: Annotated[
+        int, typer.Option(min=1, help="Texts that may wait to be scored; further requests get 503.")
+    ] = 2048,
     name: Annotated[str | None, typer.Option(help="Name of this replica in events; the machine's by default.")] = None,
     per_head: Annotated[bool, typer.Option("--per-head", help="Metrics for every head, not only for layers.")] = False,
     light: Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")] = False,
@@ -48,7 +49,7 @@ def serve(
 
     Example: frostline serve enc.frost --model path/to/all-MiniLM-L6-v2
     """
-    # Read once, at the first matrix product.
+    # oneDNN reads this once, at the first matrix product.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", SHAPES)
     from frostline.extras import need
 
@@ -96,7 +97,7 @@ def serve(
         )
         stop = configure(service.metrics.registry)
         url = url_of(bound)
-        # From here on nobody is turned away: who comes before the server is ready waits a moment.
+        # Connections that come before the server is ready wait, and are not refused.
         bound.listen()
         if json:
             options.print_json({"url": url, "pid": os.getpid(), "events": str(events.absolute())})
@@ -114,12 +115,12 @@ def serve(
 
 
 def _log() -> "logging.Handler":
-    """Errors by their kind, without a trace: it may quote a text."""
+    """A handler that logs errors by their kind, without a trace, which might quote a text."""
     import logging
 
     class Terse(logging.Formatter):
-        def formatException(self, given: Any) -> str:
-            return getattr(given[0], "__name__", "an error")
+        def formatException(self, ei: Any) -> str:
+            return getattr(ei[0], "__name__", "an error")
 
     handler = logging.StreamHandler()
     handler.setFormatter(Terse("%(asctime)s %(levelname)s %(message)s"))

@@ -59,12 +59,12 @@ def simulate(
         "device": device,
         "max_steps": max_steps,
     }
-    wanted = specs.read(Path(spec), overrides)
+    run = specs.read(spec, overrides)
     from frostline.cli.progress import bar
 
-    with bar(f"simulating to t = {wanted.until}", shown=not quiet) as report:
+    with bar(f"simulating to t = {run.until}", shown=not quiet) as report:
         measured = None if report is None else report.measured
-        done = record(wanted, force=force, report=report, measured=measured)
+        done = record(run, force=force, report=report, measured=measured)
     if json:
         options.print_json(
             done.summary

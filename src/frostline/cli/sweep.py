@@ -10,7 +10,7 @@ from frostline.cli import options
 from frostline.printable import printable
 
 if TYPE_CHECKING:
-    from frostline.sweeping.driver import Progress
+    from frostline.sweeping.dispatcher import SweepProgress
     from frostline.sweeping.plan import Plan
 
 
@@ -43,7 +43,7 @@ def sweep(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Many runs: every combination of the axes, each once; a Parquet dataset with one row per run.
+    """Run every combination of the axes, each once; a Parquet dataset with one row per run.
 
     Interrupt it as you like and call it again: finished runs stay. Runs that other sweeps left in the same dataset are
     not run again.
@@ -56,71 +56,67 @@ def sweep(
 
     axes = axes or []
     if plot and "=" in spec.name and not spec.exists():
-        # frostline sweep --plot x=beta y=n color=plateau: of the dataset that sweeps write where nothing else is said.
+        # frostline sweep --plot x=beta y=n color=plateau: without a spec, of the dataset in the default folder.
         axes, spec = [str(spec), *axes], Path(plans.OUT if out is None else out)
     if axes and not plot:
         raise BadParameter(f"{' '.join(axes)!r} goes with --plot; without it only SPEC is given.")
     if plot or status or export is not None:
-        wanted = None if spec.is_dir() else plans.read(spec, out=out)
-        _look(spec if wanted is None else wanted.out, wanted, status, export, _axes(axes) if plot else None, json)
+        shown = None if spec.is_dir() else plans.read(spec, out=out)
+        _look(spec if shown is None else shown.out, shown, status, export, _axes(axes) if plot else None, json)
         return
     if spec.is_dir():
         raise BadParameter(
             f"{spec} is a folder; to look at a dataset add --status, --plot or --export, to run give a spec."
         )
-    wanted = plans.read(spec, out=out)
+    plan = plans.read(spec, out=out)
     need("distributed", extra="cluster")
     from frostline.cli.progress import bar
     from frostline.sweeping.driver import sweep as run
 
-    # A bar sees the last half minute; runs may take longer than that.
-    with bar(f"sweeping {wanted.out}", shown=not quiet, remaining=False) as report:
-        told = None if report is None else _reporting(report, _sentences())
-        found = run(wanted, cluster=cluster, workers=workers, threads=threads, again=again, report=told)
+    # The bar's own estimate looks back for half a minute only, and runs may take longer than that.
+    with bar(f"sweeping {plan.out}", shown=not quiet, remaining=False) as report:
+        tell = None if report is None else _reporting(report, _printing())
+        swept = run(plan, cluster=cluster, workers=workers, threads=threads, again=again, report=tell)
     if json:
-        options.print_json(found.facts())
+        options.print_json(swept.facts())
     else:
-        fresh = f"{found.fresh} were run just now" if found.fresh else "nothing had to be run"
-        options.say(
-            f"{found.done} of {found.total} runs done, {found.failed} failed, {found.left} left; {fresh}.", hang=0
-        )
-        if found.stopped:
-            options.say(found.stopped, hang=0)
-        if found.failed:
-            _say_errors(found.table)
-        options.say(f"Table: {found.out}/ (Parquet; frostline sweep {spec} --plot …, --export csv)", hang=0)
-    if found.failed or found.left:
+        for sentence in swept.describe().splitlines():
+            options.say(sentence, hang=0)
+        if swept.failed:
+            _say_errors(swept.table)
+        options.say(f"Table: {swept.out}/ (Parquet; frostline sweep {spec} --plot …, --export csv)", hang=0)
+    if swept.failed or swept.left:
         raise typer.Exit(1)
 
 
 def _reporting(report: Any, at_once: Any) -> Any:
-    """``at_once``: hears of the same; what one has to know does not wait for the next line of progress."""
+    """Progress for the bar; where there is no terminal also for ``at_once``, since notices do not wait for a line."""
 
-    def told(progress: "Progress") -> None:
+    def tell(progress: "SweepProgress") -> None:
         if not sys.stderr.isatty():
             at_once(progress)
         left = progress.seconds_left
-        more = f" ({progress.said})" if progress.said else "" if left is None else f", about {_time(left)} more"
+        more = f" ({progress.notice})" if progress.notice else "" if left is None else f", about {_time(left)} more"
         report.update(
             completed=progress.done + progress.failed,
             total=progress.total,
             where=f"{progress.done} done, {progress.failed} failed, {progress.left} left{more}",
         )
 
-    return told
+    return tell
 
 
-def _sentences() -> Any:
-    """Where there is no bar: only what one has to know, such as that workers are waited for."""
+def _printing() -> Any:
+    """Prints notices only, each once: that the sweep waits for workers, for example."""
     before = ""
 
-    def told(progress: "Progress") -> None:
+    def tell(progress: "SweepProgress") -> None:
         nonlocal before
-        if progress.said and progress.said != before:
-            print(f"frostline: {printable(progress.said)}", file=sys.stderr, flush=True)
-        before = progress.said
+        if progress.notice and progress.notice != before:
+            print(f"frostline: {printable(progress.notice)}", file=sys.stderr, flush=True)
+        before = progress.notice
 
-    return told
+    return tell
 
 
 def _time(seconds: float) -> str:
@@ -136,7 +132,7 @@ def _time(seconds: float) -> str:
 def _look(
     out: Path, plan: "Plan | None", status: bool, export: str | None, axes: dict[str, str] | None, json: bool
 ) -> None:
-    """What needs no run."""
+    """Show the dataset in the ways asked for; run nothing."""
     from frostline.errors import BadParameter
     from frostline.sweeping.dataset import read_table
 
@@ -171,27 +167,27 @@ def _look(
 
 
 def _standing(out: Path, plan: "Plan | None") -> dict[str, int]:
-    """Of the sweep; of all runs of the dataset where no sweep is named."""
+    """Counts of the runs of a sweep, or of the whole dataset where no sweep is named."""
     if plan is None:
         from frostline.sweeping.dataset import statuses
 
-        found = list(statuses(out).values())
-        return {"done": found.count("done"), "failed": len(found) - found.count("done")}
+        every = list(statuses(out).values())
+        return {"done": every.count("done"), "failed": len(every) - every.count("done")}
     from frostline.sweeping.driver import standing
 
-    told = standing(plan)
-    return {"total": told.total, "done": told.done, "failed": told.failed, "left": told.left}
+    progress = standing(plan)
+    return {name: getattr(progress, name) for name in ("total", "done", "failed", "left")}
 
 
-def _axes(given: list[str]) -> dict[str, str]:
+def _axes(words: list[str]) -> dict[str, str]:
     from frostline.errors import BadParameter
 
-    found = dict(part.split("=", 1) for part in given if "=" in part)
-    if set(found) != {"x", "y", "color"} or len(given) != 3:
+    axes = dict(word.split("=", 1) for word in words if "=" in word)
+    if set(axes) != {"x", "y", "color"} or len(words) != 3:
         raise BadParameter(
-            f"--plot takes three: x=beta y=n color=plateau, for example; got {' '.join(given) or 'none'}."
+            f"--plot takes three: x=beta y=n color=plateau, for example; got {' '.join(words) or 'none'}."
         )
-    return found
+    return axes
 
 
 def _export(table: Any, path: Path) -> None:

@@ -17,7 +17,7 @@ def theory(
     seed: options.Seed = None,
     json: options.Json = False,
 ) -> None:
-    """What the matrices predict: limit, rates, bound, time scales, terminal phase, validity.
+    """Predict from the matrices: limit, rates, bound, time scales, terminal phase, validity.
 
     Nothing is simulated. Every number says where it comes from: proven, an order of magnitude, or a leading-order
     estimate; the last lines say which assumptions of the theory hold for these tokens.

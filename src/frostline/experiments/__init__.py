@@ -1,1 +1,1 @@
-"""The paper, one claim per file."""
+"""The paper reproduced: claims, their measurement, their verdicts, one page."""

@@ -1,12 +1,16 @@
-"""A claim: a statement of the theory, how it is measured, when it holds, and the picture that shows it."""
+"""A claim: a statement of the theory, its measurement, the checks that decide it, and the figure that shows it."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
+
+from frostline.results import Result
 
 Verdict: TypeAlias = Literal["holds", "fails", "undecided"]
 Tick: TypeAlias = Callable[[str], None]
@@ -39,11 +43,12 @@ def arrays(table: Table) -> dict[str, np.ndarray]:
     return {name: np.asarray(column) for name, column in table.items()}
 
 
-@dataclass(frozen=True)
-class Check:
-    """One criterion: what was asked, what was found; ``holds`` is None when the size cannot decide it.
+@dataclass(frozen=True, repr=False)
+class Check(Result):
+    """One criterion of a claim: ``what`` is compared, the ``wanted`` and the ``found`` value, in words.
 
-    A check of the ``software`` is true of any system if frostline computes what it says: it is no evidence for a claim.
+    ``holds`` is None when the size cannot decide it. A check of the ``software`` is true of any system if frostline
+    computes what it says: it is no evidence for a claim.
     """
 
     what: str
@@ -51,6 +56,10 @@ class Check:
     found: str
     holds: bool | None
     software: bool = False
+
+    def describe(self) -> str:
+        """The criterion, and what was measured."""
+        return f"{self.what}: asked {self.wanted}; found {self.found}."
 
 
 @dataclass(frozen=True)
@@ -68,16 +77,16 @@ class Frames:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured: tables (they become Parquet), numbers (they become JSON), maybe frames to scrub through."""
+    """A measurement: tables (they become Parquet), numbers (they become JSON), maybe frames for the scrubber."""
 
     tables: Mapping[str, Table]
     numbers: Mapping[str, Any] = field(default_factory=dict)
     frames: tuple[Frames, ...] = ()
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """What was found when all is as claimed, in a sentence, and the checks it rests on."""
+@dataclass(frozen=True, repr=False)
+class Judgement(Result):
+    """The checks of a claim, and a sentence that sums the measurement up if all of them hold."""
 
     summary: str
     checks: Sequence[Check]
@@ -87,21 +96,16 @@ class Judgement:
         """The summary where the claim holds; otherwise the check that stands in its way."""
         if self.verdict == "holds":
             return self.summary
-        wanted = False if self.verdict == "fails" else None
-        against = [check for check in self.evidence if check.holds is wanted]
-        broken = [check for check in self.checks if check.software and check.holds is False]
-        if broken and wanted is None:
-            first = broken[0]
+        fails = self.verdict == "fails"
+        against = [check for check in self.evidence if check.holds is (False if fails else None)]
+        if self.broken and not fails:
+            first = self.broken[0]
             return f"Frostline contradicts itself, so nothing here counts: {first.what}; found {first.found}."
         if not against:
             return "Nothing could be checked."
-        many = (
-            f"{len(against)} of {len(self.evidence)} checks {'fail' if wanted is False else 'cannot be decided'}; "
-            if len(against) > 1
-            else ""
-        )
-        first = against[0]
-        return f"{many}{first.what}: asked {first.wanted}; found {first.found}."
+        verb = "fail" if fails else "cannot be decided"
+        many = f"{len(against)} of {len(self.evidence)} checks {verb}; " if len(against) > 1 else ""
+        return f"{many}{against[0].describe()}"
 
     @property
     def evidence(self) -> list[Check]:
@@ -109,23 +113,54 @@ class Judgement:
         return [check for check in self.checks if not check.software]
 
     @property
+    def broken(self) -> list[Check]:
+        """The checks of the software that fail."""
+        return [check for check in self.checks if check.software and check.holds is False]
+
+    @property
     def verdict(self) -> Verdict:
         """One check that fails is enough; all must be decided before the claim holds.
 
-        Checks of the software do not count towards it; where one fails nothing that was measured is believed.
+        Checks of the software do not count as evidence; where one fails, the claim is undecided at best.
         """
-        found = [check.holds for check in self.evidence]
-        if False in found:
+        holds = [check.holds for check in self.evidence]
+        if False in holds:
             return "fails"
-        broken = any(check.software and check.holds is False for check in self.checks)
-        return "undecided" if broken or None in found or not found else "holds"
+        return "undecided" if self.broken or None in holds or not holds else "holds"
+
+    def describe(self) -> str:
+        """The verdict, and why."""
+        return f"{self.verdict}: {self.why}"
+
+    def facts(self) -> dict[str, Any]:
+        """The verdict, the sentence behind it, and the checks."""
+        return {"verdict": self.verdict, "why": self.why, "checks": [check.facts() for check in self.checks]}
+
+
+@dataclass(frozen=True)
+class Prose:
+    """The words of a claim: its title, its statement, how to read the figure, the assumptions of the measurement."""
+
+    title: str
+    statement: str
+    reading: str
+    assumed: str
+
+
+def read_prose(module: str) -> Prose:
+    """The words in the Markdown file beside a claim's module."""
+    folder, _, name = module.rpartition(".")
+    text = (files(folder) / f"{name}.md").read_text(encoding="utf-8")
+    first, reading, assumed = re.split(r"^## .*\n", text, flags=re.MULTILINE)
+    title, _, statement = first.removeprefix("# ").partition("\n")
+    return Prose(title, *(" ".join(part.split()) for part in (statement, reading, assumed)))
 
 
 @dataclass(frozen=True)
 class Claim:
     """One statement.
 
-    statement, reading, assumed   what is claimed; how to read the figure; what the measurement takes for granted
+    prose                         its words, from the Markdown file beside its module
     sizes                         settings of the measurement: "test" (seconds), "quick", "full"
     seconds                       about how long each size takes on two cores, for the time left
     measure, judge, draw          from settings and seed to evidence; from evidence to a judgement, and to a figure
@@ -134,10 +169,7 @@ class Claim:
     """
 
     name: str
-    title: str
-    statement: str
-    reading: str
-    assumed: str
+    prose: Prose
     sizes: Mapping[str, Any]
     seconds: Mapping[str, float]
     measure: Callable[[Any, int, Tick], Evidence]
@@ -146,9 +178,13 @@ class Claim:
     beyond: bool = False
     seeded: bool = True
 
+    @property
+    def title(self) -> str:
+        return self.prose.title
+
     def spec(self, size: str, seed: int) -> dict[str, Any]:
-        """All that the measurement depends on but the code."""
-        # Where nothing is random another seed asks for the same measurement.
+        """Everything but the code that the measurement depends on."""
+        # Where nothing is random, another seed asks for the same measurement.
         return {
             "claim": self.name,
             "size": size,
@@ -169,10 +205,11 @@ class Line:
 
     @classmethod
     def through(cls, x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> "Line":
-        found = stats.linregress(x, y)
-        reach = float(stats.t.ppf(0.975, max(1, len(x) - 2)) * found.stderr)
-        slope = float(found.slope)
-        return cls(slope, slope - reach, slope + reach, float(found.intercept), float(found.rvalue) ** 2)
+        """The regression line of y on x."""
+        fit = stats.linregress(x, y)
+        reach = float(stats.t.ppf(0.975, max(1, len(x) - 2)) * fit.stderr)
+        slope = float(fit.slope)
+        return cls(slope, slope - reach, slope + reach, float(fit.intercept), float(fit.rvalue) ** 2)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         return self.intercept + self.slope * x

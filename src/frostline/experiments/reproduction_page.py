@@ -9,12 +9,11 @@ import tomli_w
 from markupsafe import Markup
 
 from frostline.files.plain_json import plain
+from frostline.files.toml_tables import without_nulls
 from frostline.report.html import inlined, render
 
 KINDS = ("claim", "software")
 """Checks of a claim, and those of the software, which are shown apart."""
-
-
 SYMBOLS = {
     "β": "inverse temperature: the larger, the colder and the sharper the attention",
     "B, V, A": "B = QᵀK and the value matrix of a head; A = VBᵀ decides the limit",
@@ -40,19 +39,21 @@ SYMBOLS = {
     "t, n, d": "depth as time; number of tokens; dimension of the space",
     "m": "dimension of the leading eigenspace; in |m − y*|, the mean that a token sees",
 }
+"""Symbols of the page, and their meanings."""
 
 
 def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0, hidden: Sequence[str] = ()) -> Path:
-    """Write the page about these claims: results with ``figure`` (SVG), ``frames``, ``command``, ``folder``.
+    """Write the page of these claims: results with ``figure`` (SVG), ``frames``, ``command``, ``folder``.
 
-    ``left`` claims were asked for and are not finished; ``hidden`` ones are there but of other code, or damaged.
+    ``left``: the number of claims that were asked for and are not finished; ``hidden``: names of claims in the folder
+    whose results are of other code, or damaged.
     """
     verdicts = [claim["verdict"] for claim in claims]
     return render(
         path,
         "page.html",
         claims=[_claim(claim) for claim in claims],
-        headline=_headline(verdicts) if claims else "Nothing is finished yet.",
+        headline=verdicts_in_words(verdicts),
         symbols=SYMBOLS,
         left=left,
         hidden=hidden,
@@ -61,24 +62,30 @@ def write_page(path: Path, claims: Sequence[Mapping[str, Any]], *, left: int = 0
     )
 
 
-def _headline(verdicts: Sequence[str]) -> str:
+def verdicts_in_words(verdicts: Sequence[str]) -> str:
+    """How many claims hold, fail or cannot be decided, as a sentence.
+
+    >>> verdicts_in_words(["holds", "fails", "holds"])
+    '3 claims of the theory, each measured: 2 hold, 1 fail.'
+    """
+    if not verdicts:
+        return "Nothing is finished yet."
     counts = {name: verdicts.count(name) for name in ("holds", "fails", "undecided")}
     words = {"holds": "hold", "fails": "fail", "undecided": "cannot be decided at this size"}
     if len(verdicts) == 1:
-        found = verdicts[0].replace("undecided", "cannot be decided at this size")
-        return f"One claim of the theory, measured: it {found}."
+        return f"One claim of the theory, measured: it {verdicts[0].replace('undecided', words['undecided'])}."
     parts = [f"{count} {words[name]}" for name, count in counts.items() if count]
     return f"{len(verdicts)} claims of the theory, each measured: {', '.join(parts)}."
 
 
 def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
-    spec = claim["spec"]
-    kinds = {name: [c for c in claim["measured"]["checks"] if c["software"] is (name == "software")] for name in KINDS}
+    checks = claim["measured"]["checks"]
+    kinds = {kind: [check for check in checks if check["software"] is (kind == "software")] for kind in KINDS}
     return {
         **claim,
-        "checks": [(name, rows) for name, rows in kinds.items() if rows],
+        "checks": [(kind, rows) for kind, rows in kinds.items() if rows],
         "figure": Markup(inlined(claim["figure"], claim["name"], f"What was measured for: {claim['title']}")),
-        "spec_toml": tomli_w.dumps(_without_null(spec)),
+        "spec_toml": tomli_w.dumps(without_nulls(plain(claim["spec"]))),
         "numbers": sorted(_flat(claim["measured"]["numbers"])),
     }
 
@@ -90,10 +97,3 @@ def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
     if isinstance(value, list) and len(value) == 3 and all(isinstance(item, int | float) for item in value):
         return [(name, f"{value[0]:.4g} (95 %: {value[1]:.4g} to {value[2]:.4g})")]
     return [(name, f"{value:.6g}" if isinstance(value, float) else str(value))]
-
-
-def _without_null(value: Any) -> Any:
-    value = plain(value)
-    if isinstance(value, dict):
-        return {key: _without_null(item) for key, item in value.items() if item is not None}
-    return [_without_null(item) for item in value] if isinstance(value, list) else value

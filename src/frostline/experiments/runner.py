@@ -1,15 +1,10 @@
-"""Run claims into a folder: what is finished is kept, and used again when settings and code are the same.
+"""Claims run into a folder: finished ones are kept, and used again while their settings and the code are the same.
 
 out/index.html, summary.json
-out/claims/NAME/result.json, figure.svg, figure.png, TABLE.parquet, frames.json
+out/claims/NAME/…
 """
 
-import base64
-import fcntl
-import hashlib
 import json
-import os
-import shutil
 import signal
 import threading
 import time
@@ -20,40 +15,49 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from pyarrow import parquet
-
 import frostline
-from frostline import plot
 from frostline.errors import BadParameter
-from frostline.experiments.claim import Claim, Evidence, Frames, Judgement
+from frostline.experiments.claim import Claim, Evidence, Judgement
 from frostline.experiments.claims.catalogue import CLAIMS
-from frostline.experiments.reproduction_page import write_page
+from frostline.experiments.reproduction_page import verdicts_in_words, write_page
+from frostline.experiments.result_folder import read_picture, read_result, write_result
 from frostline.files.atomic import write_atomically
 from frostline.files.digests import source_digest
-from frostline.files.plain_json import plain
+from frostline.files.locks import try_lock
+from frostline.files.plain_json import as_json
+from frostline.results import Result
 from frostline.rooms import room_of, row_of
 
-SHOWN = 200
-"""Tokens of a scrubber: more would make the page too large to send."""
-RESULT, FRAMES, SUMMARY, PAGE = "result.json", "frames.json", "summary.json", "index.html"
+SUMMARY = "summary.json"
+"""The file with the facts of all finished claims."""
+PAGE = "index.html"
+"""The file of the page."""
 MARK = ".reproduction"
-"""The lock, and the sign that a folder is ours."""
+"""The file whose lock is held meanwhile, and which marks a folder as made by reproduce."""
 Report = Callable[[str, str, float, float], None]
-"""Called with a claim's name, what it does, seconds' worth of work done and seconds' worth in all."""
+"""Called with a claim's name, its present part, seconds' worth of work done and seconds' worth in all."""
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """What came out: a row for each claim, the page that shows it, and results of the folder that it does not show."""
+@dataclass(frozen=True, repr=False)
+class Reproduction(Result):
+    """Measured claims: a row for each, the page that shows them, and names of claims that the page does not show."""
 
     claims: tuple[Mapping[str, Any], ...]
     page: Path
     hidden: tuple[str, ...] = ()
 
+    def describe(self) -> str:
+        """The verdict of each claim, and why."""
+        lines = [f"{row['verdict'].upper():9} {row['title']}: {row['why']}" for row in self.claims]
+        if self.hidden:
+            lines.append(f"Not shown: {', '.join(self.hidden)}: measured by other code, or changed since.")
+        return "\n".join(lines)
+
+    def headline(self) -> str:
+        return f"{verdicts_in_words([row['verdict'] for row in self.claims])} {self.page}"
+
     def facts(self) -> dict[str, Any]:
-        """As JSON promises it."""
+        """The rows and the page, as ``frostline reproduce --json`` prints them."""
         kept = ("name", "verdict", "why", "measured", "seconds")
         rows = [
             {**{name: row[name] for name in kept}, "size": row["spec"]["size"], "seed": row["spec"]["seed"]}
@@ -65,7 +69,7 @@ class Reproduction:
 def reproduce(
     claims: list[Claim], *, size: str, out: Path, seed: int = 0, force: bool = False, report: Report | None = None
 ) -> Reproduction:
-    """Measure and judge each claim, unless it is there already; then write the page.
+    """Measure and judge each claim, unless a finished result is kept; then write the page.
 
     Whatever ends it early (Ctrl-C, a full disk), finished claims stay, and the page shows them.
     """
@@ -74,109 +78,86 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     total = sum(claim.seconds[size] for claim in claims)
     rows: list[Mapping[str, Any]] = []
-    with _alone(out):
+    with _locked(out):
         (out / "claims").mkdir(exist_ok=True)
         try:
             done = 0.0
             for claim in claims:
-                found = None if force else _finished(claim, size, seed, out)
-                if found is None:
-                    tick = _tick(claim, size, done, total, report)
-                    found = _run(claim, size, seed, out, tick)
+                row = None if force else _finished(claim, size, seed, out)
+                if row is None:
+                    row = _run(claim, size, seed, out, _tick(claim, size, done, total, report))
                 done += claim.seconds[size]
-                rows.append(found)
-                # After every claim: whatever ends this, what is finished is on the page.
+                rows.append(row)
+                # After every claim: if this ends early, the page shows the finished ones.
                 with uninterrupted():
-                    page, hidden = _write(out, left=len(claims) - len(rows))
+                    page, hidden = _write_page(out, left=len(claims) - len(rows))
                 if report is not None:
-                    report(claim.name, found["verdict"], done, total)
+                    report(claim.name, row["verdict"], done, total)
         except BaseException:
             if not rows:
                 with uninterrupted():
-                    _write(out, left=len(claims))
+                    _write_page(out, left=len(claims))
             raise
     return Reproduction(tuple(rows), page, hidden)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until this is over; elsewhere than in the main thread signals do not come anyway."""
+    """Delay Ctrl-C until the end of the block; threads other than the main one get no signals anyway."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    signals: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: signals.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came:
+    if signals:
         raise KeyboardInterrupt
 
 
-def _write(out: Path, left: int) -> tuple[Path, tuple[str, ...]]:
-    """The page and the summary of all that is finished in this folder, whichever call did it."""
-    there = [name for name in CLAIMS if (out / "claims" / name).is_dir()]
-    kept = [
-        row for name in there if (row := _kept(out / "claims" / name)) is not None and row["code"] == code_version()
-    ]
-    hidden = tuple(sorted(set(there) - {row["name"] for row in kept}))
+def _write_page(out: Path, left: int) -> tuple[Path, tuple[str, ...]]:
+    """Write the page and the summary of all finished claims of the folder; the page, and claims that it hides."""
+    folders = [out / "claims" / name for name in CLAIMS if (out / "claims" / name).is_dir()]
+    kept = [row for row in map(read_result, folders) if row is not None and row["code"] == code_version()]
+    hidden = tuple(sorted({folder.name for folder in folders} - {row["name"] for row in kept}))
     page = write_page(out / PAGE, [_shown(row, out) for row in kept], left=left, hidden=hidden)
-    write_atomically(out / SUMMARY, _json(Reproduction(tuple(kept), page).facts()))
+    write_atomically(out / SUMMARY, as_json(Reproduction(tuple(kept), page).facts()))
     return page, hidden
 
 
 def _tick(claim: Claim, size: str, done: float, total: float, report: Report | None) -> Callable[[str], None]:
-    """Parts of a claim count by the time they have taken, up to what the claim was expected to take."""
+    """Progress within a claim: the seconds so far, up to what the claim was expected to take."""
     began = time.monotonic()
 
-    def tick(what: str) -> None:
+    def tick(part: str) -> None:
         if report is not None:
-            report(claim.name, what, done + min(time.monotonic() - began, 0.95 * claim.seconds[size]), total)
+            report(claim.name, part, done + min(time.monotonic() - began, 0.95 * claim.seconds[size]), total)
 
     return tick
 
 
 def _run(claim: Claim, size: str, seed: int, out: Path, tick: Callable[[str], None]) -> Mapping[str, Any]:
+    """Measure and judge a claim; its row, as it was written."""
     began = time.monotonic()
     tick("begins")
     evidence = claim.measure(claim.sizes[size], seed, tick)
     judgement = claim.judge(evidence)
     row = _row(claim, size, seed, judgement, evidence, time.monotonic() - began)
-    final, partial = out / "claims" / claim.name, out / "claims" / f".{claim.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    plot.save(claim.draw(evidence), partial / "figure")
-    for name, table in evidence.tables.items():
-        parquet.write_table(pa.table(dict(table)), partial / f"{name}.parquet")
-    write_atomically(partial / FRAMES, _json({"frames": [_packed(frames) for frames in evidence.frames]}))
-    # The result comes last, with a seal on itself and on all other files: what was changed later is not used again.
-    row = {**row, "files": {path.name: _digest(path.read_bytes()) for path in sorted(partial.iterdir())}}
-    row["seal"] = _seal(row)
-    write_atomically(partial / RESULT, _json(row))
-    old = final.with_name(f".{claim.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        os.rename(final, old)
-    os.rename(partial, final)
-    shutil.rmtree(old, ignore_errors=True)
-    return row
+    return write_result(out / "claims" / claim.name, row, evidence, claim.draw(evidence))
 
 
 def _row(
     claim: Claim, size: str, seed: int, judgement: Judgement, evidence: Evidence, seconds: float
 ) -> Mapping[str, Any]:
-    checks = [asdict(check) for check in judgement.checks]
     row = {
         "name": claim.name,
-        "title": claim.title,
-        "statement": claim.statement,
-        "reading": claim.reading,
-        "assumed": claim.assumed,
+        **asdict(claim.prose),
         "beyond": claim.beyond,
         "verdict": judgement.verdict,
         "why": judgement.why,
-        "measured": {"checks": checks, "numbers": evidence.numbers},
+        "measured": {"checks": [check.facts() for check in judgement.checks], "numbers": evidence.numbers},
         "seconds": round(seconds, 2),
         "tables": {name: sorted(table) for name, table in evidence.tables.items()},
         "spec": claim.spec(size, seed),
@@ -184,36 +165,15 @@ def _row(
         "version": frostline.__version__,
     }
     # As it will be read again: numpy numbers become plain ones, NaN becomes null.
-    plain_row: Mapping[str, Any] = json.loads(_json(row))
+    plain_row: Mapping[str, Any] = json.loads(as_json(row))
     return plain_row
 
 
 def _finished(claim: Claim, size: str, seed: int, out: Path) -> Mapping[str, Any] | None:
     """The result of an earlier call with the same settings and the same code."""
-    row = _kept(out / "claims" / claim.name)
-    wanted = json.loads(_json(claim.spec(size, seed)))
-    return row if row is not None and row["spec"] == wanted and row["code"] == code_version() else None
-
-
-def _kept(folder: Path) -> Mapping[str, Any] | None:
-    """A finished result as it was written; None when there is none, or when any of it has been changed."""
-    try:
-        row = json.loads((folder / RESULT).read_bytes())
-        if not isinstance(row, dict) or row.pop("seal", None) != _seal(row):
-            return None
-        same = all(_digest((folder / name).read_bytes()) == digest for name, digest in row["files"].items())
-    except (OSError, ValueError):
-        return None
-    whole = {"name", "code", "spec"} <= set(row)
-    return row if same and whole and row["name"] == folder.name else None
-
-
-def _seal(row: Mapping[str, Any]) -> str:
-    return _digest(_json(row))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    row = read_result(out / "claims" / claim.name)
+    spec = json.loads(as_json(claim.spec(size, seed)))
+    return row if row is not None and row["spec"] == spec and row["code"] == code_version() else None
 
 
 @cache
@@ -225,34 +185,11 @@ def code_version() -> str:
 
 
 def _shown(row: Mapping[str, Any], out: Path) -> dict[str, Any]:
-    """A result with its figure and its frames, for the page."""
-    folder = out / "claims" / row["name"]
-    spec = row["spec"]
+    """A result with its figure, its frames and the command that repeats it, for the page."""
+    spec, folder = row["spec"], f"claims/{row['name']}"
     full = " --full" if spec["size"] == "full" else ""
-    return {
-        **row,
-        "figure": (folder / "figure.svg").read_text(encoding="utf-8"),
-        "frames": json.loads((folder / FRAMES).read_text(encoding="utf-8"))["frames"],
-        "command": f"frostline reproduce {row['name']}{full} --seed {spec['seed']} --out {out.name}",
-        "folder": f"claims/{row['name']}",
-    }
-
-
-def _packed(frames: Frames) -> dict[str, Any]:
-    """Coordinates as 16-bit numbers in base64: the page draws no finer."""
-    thin = -(-frames.tokens.shape[1] // SHOWN)
-    tokens = np.asarray(frames.tokens, dtype=np.float64)[:, ::thin]
-    scaled = np.round(32767 * np.clip(tokens, -1, 1)).astype("<i2")
-    return {
-        "title": frames.title + (f", one in {thin} drawn" if thin > 1 else ""),
-        "times": np.round(frames.times, 4).tolist(),
-        "tokens": base64.b64encode(scaled.tobytes()).decode(),
-        "shape": list(scaled.shape),
-        "groups": np.asarray(frames.groups)[::thin].tolist(),
-        "marks": np.round(frames.marks, 4).tolist(),
-        "level": np.round(frames.level, 5).tolist(),
-        "level_name": frames.level_name,
-    }
+    command = f"frostline reproduce {row['name']}{full} --seed {spec['seed']} --out {out.name}"
+    return {**row, **read_picture(out / folder), "command": command, "folder": folder}
 
 
 def _check_out(out: Path) -> None:
@@ -263,17 +200,9 @@ def _check_out(out: Path) -> None:
 
 
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Two calls into one folder would write over each other."""
+def _locked(out: Path) -> Iterator[None]:
+    """Hold the folder's lock: two calls into one folder would write over each other."""
     with open(out / MARK, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadParameter(
-                f"another frostline is writing into {out}; wait for it, or choose another --out."
-            ) from None
+        if not try_lock(lock):
+            raise BadParameter(f"another frostline is writing into {out}; wait for it, or choose another --out.")
         yield
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False).encode()

@@ -1,4 +1,4 @@
-"""A head without its temperature, a smooth start, and what becomes of it: what several claims are measured on."""
+"""Settings that several claims share: a head without its temperature, a smooth start, and its runs."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,9 +13,13 @@ from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.sample import Nodes, nodes
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
+"""A matrix as rows, which can be hashed."""
+NEAREST = 1e-3
+"""Distance (rad) to the equator at which the density of graded nodes stops growing."""
 
 
 def diagonal(*values: float) -> Matrix:
+    """The diagonal matrix with these values."""
     return tuple(tuple(value if i == j else 0.0 for j in range(len(values))) for i, value in enumerate(values))
 
 
@@ -34,18 +38,14 @@ class Setting:
 
     def start(self) -> Nodes:
         tilt = np.array(self.tilt)
-        found = (
-            _graded(self.count, tilt)
-            if len(tilt) == 2
-            else nodes(self.count, len(tilt), log_density=lambda x: x @ tilt)
-        )
-        if not self.mirrored:
-            return found
-        image = found.tokens * np.array([1.0] + [-1.0] * (len(tilt) - 1))
-        return Nodes(np.concatenate([found.tokens, image]), np.concatenate([found.weights, found.weights]) / 2)
-
-
-NEAREST = 1e-3
+        if len(tilt) == 2:
+            tokens, weights = _graded(self.count, tilt)
+        else:
+            tokens, weights = nodes(self.count, len(tilt), log_density=lambda x: x @ tilt)
+        if self.mirrored:
+            image = tokens * np.array([1.0] + [-1.0] * (len(tilt) - 1))
+            tokens, weights = np.concatenate([tokens, image]), np.concatenate([weights, weights]) / 2
+        return Nodes(tokens, weights)
 
 
 def _graded(count: int, tilt: Float[np.ndarray, "2"]) -> Nodes:
@@ -77,7 +77,7 @@ class Followed:
         return int(self.distance.argmin())
 
     def crosses(self, level: float) -> float | None:
-        """When W₂ rises through this level after its minimum, by linear interpolation; None when it does not."""
+        """The time at which W₂ rises through this level after its minimum, by linear interpolation; None if never."""
         later = np.flatnonzero(self.distance[self.best :] >= level)
         if not len(later) or later[0] == 0:
             return None
@@ -88,7 +88,7 @@ class Followed:
 
 @lru_cache(maxsize=64)
 def follow(setting: Setting, beta: float, until: float, frames: int = 121) -> Followed:
-    """Run the setting at this temperature; several claims look at the same runs."""
+    """Run the setting at this temperature; several claims share these runs."""
     start = setting.start()
     head = setting.head(beta)
     run = simulate(

@@ -1,4 +1,4 @@
-"""What the page asks for, as it stands in its address bar, made into a spec: d=3&n=2000&beta=100&B=1,0.5,0.2 …
+"""The page's address bar as a spec: d=3&n=2000&beta=100&B=1,0.5,0.2 …
 
 A matrix is typed in rows (``1,0;0,0.5``), or given by d values and, under its name and "turn", three angles in degrees:
 B = R(angle + twist, tilt)·diag(values)·R(angle, tilt)ᵀ, where R turns the first axis towards the second by the angle
@@ -16,15 +16,20 @@ from frostline.arrays import evenly_spread
 from frostline.errors import BadSpec
 from frostline.runs import schema as specs
 
-FEWEST, MOST = 10, 100_000
-"""Tokens."""
+FEWEST = 10
+"""Tokens that a run of the page has at least."""
+MOST = 100_000
+"""Tokens that a run of the page has at most."""
 MOST_LAYERS = 1000
+"""Steps of a fixed length that a run of the page has at most."""
 LONGEST = 10_000.0
+"""The largest ``until``, in units of time."""
 MOST_OF_TWO_HEADS = 2_000
-"""Tokens: their limits are integrated one by one."""
+"""Tokens at most where there is a second head: their limits are integrated one by one."""
 KEPT = 5
-"""Times that a run directory keeps."""
+"""Times that an exported run directory keeps."""
 ADAPTIVE_FRAMES = 240
+"""Frames after the first one, where the stepper chooses its own steps."""
 DEFAULTS = {
     "d": "3",
     "n": "2000",
@@ -44,56 +49,70 @@ DEFAULTS = {
     "until": "12",
     "seed": "0",
 }
-"""Every key of a setting, and what it is where it is left out."""
+"""Every key of a setting, with its value where it is left out."""
 DISTRIBUTIONS = ("uniform", "vmf", "caps", "nodes")
+"""Distributions of tokens that the page offers."""
 CAP = 0.5
 """Angle of a cap, in rad."""
 LARGEST = 1e9
-"""Of any number that is given."""
+"""The largest absolute value of a number in a setting."""
 LONGEST_VALUE = 400
-"""Characters."""
+"""Characters that a value may have."""
+MATRICES = ("B", "V")
+"""Matrices of the first head, which have sliders."""
+DIGITS = 10
+"""Significant digits of the rows that replace sliders."""
+
+Setting = Mapping[str, str]
+"""Keys of an address and their values, as text."""
 
 
 def read(address: str) -> dict[str, str]:
-    """What an address says; of two keys alike the last counts."""
+    """The keys and values of an address; of two keys alike the last counts."""
     try:
         return dict(parse_qsl(address, keep_blank_values=True, max_num_fields=64))
     except ValueError:
         raise BadSpec(f"the address has more than 64 keys; a setting has {len(DEFAULTS)}.") from None
 
 
-def to_spec(asked: Mapping[str, str]) -> specs.Spec:
-    """The spec of a setting; raises a sentence for whatever cannot be played with."""
-    unknown = sorted(set(asked) - set(DEFAULTS))
+def _completed(setting: Setting) -> tuple[dict[str, str], int]:
+    """The setting with its defaults written out, and its dimension."""
+    unknown = sorted(set(setting) - set(DEFAULTS))
     if unknown:
         raise BadSpec(f"the setting has the unknown key {unknown[0][:40]!r}; there are: {', '.join(DEFAULTS)}.")
-    long = [key for key, value in asked.items() if len(value) > LONGEST_VALUE]
+    long = [key for key, value in setting.items() if len(value) > LONGEST_VALUE]
     if long:
-        raise BadSpec(f"{long[0]} has {len(asked[long[0]])} characters; {LONGEST_VALUE} are enough.")
-    given = DEFAULTS | dict(asked)
-    d = _whole(given, "d")
+        raise BadSpec(f"{long[0]} has {len(setting[long[0]])} characters; {LONGEST_VALUE} are enough.")
+    setting = DEFAULTS | dict(setting)
+    d = _whole(setting, "d")
     if d not in (2, 3):
         raise BadSpec(f"d is {d}; the page shows the circle (2) and the sphere (3). frostline simulate takes any.")
-    n = _whole(given, "n")
+    return setting, d
+
+
+def to_spec(setting: Setting) -> specs.Spec:
+    """The spec of a setting; a BadSpec with a sentence where the page cannot play with it."""
+    setting, d = _completed(setting)
+    n = _whole(setting, "n")
     if not FEWEST <= n <= MOST:
         raise BadSpec(f"n is {n}; the page takes {FEWEST} to {MOST:,} tokens. frostline simulate takes more.")
-    step, until = _number(given, "step"), _number(given, "until")
+    step, until = _number(setting, "step"), _number(setting, "until")
     if not 0 < until <= LONGEST:
         raise BadSpec(f"until is {until:g}; it lies above 0 and up to {LONGEST:g}.")
-    stepper = given["stepper"]
+    stepper = setting["stepper"]
     table: dict[str, Any] = {
         "dimension": d,
-        "tokens": _tokens(given, n, d),
-        "beta": _number(given, "beta"),
+        "tokens": _tokens(setting, n, d),
+        "beta": _number(setting, "beta"),
         "stepper": stepper,
         "until": until,
-        "seed": _whole(given, "seed"),
+        "seed": _whole(setting, "seed"),
     }
-    head = {"B": matrix(given, "B", d), "V": matrix(given, "V", d)}
-    if given["B2"].strip():
+    head = {name: matrix(setting, name, d) for name in MATRICES}
+    if setting["B2"].strip():
         if n > MOST_OF_TWO_HEADS:
             raise BadSpec(f"n is {n}; with a second head the page takes {MOST_OF_TWO_HEADS:,} tokens at most.")
-        table["heads"] = [head, {"B": matrix(given, "B2", d), "V": matrix(given, "V2", d)}]
+        table["heads"] = [head, {"B": matrix(setting, "B2", d), "V": matrix(setting, "V2", d)}]
     else:
         table |= head
     if stepper != "adaptive":
@@ -114,7 +133,7 @@ def to_spec(asked: Mapping[str, str]) -> specs.Spec:
 
 
 def times_of(spec: specs.Spec) -> np.ndarray:
-    """When a frame is shown: after every layer; evenly where the stepper chooses its own steps."""
+    """Times of the frames: after every layer; evenly spread where the stepper chooses its own steps."""
     assert spec.until is not None
     if spec.step is None:
         return np.linspace(0.0, spec.until, ADAPTIVE_FRAMES + 1)
@@ -122,11 +141,11 @@ def times_of(spec: specs.Spec) -> np.ndarray:
     return np.minimum(np.arange(layers + 1) * spec.step, spec.until)
 
 
-def matrix(given: Mapping[str, str], name: str, d: int) -> list[list[float]]:
-    """The rows that are typed, or those of a spectrum and its angles."""
+def matrix(setting: Setting, name: str, d: int) -> list[list[float]]:
+    """The rows of a matrix: as they are typed, or made from its values and angles."""
     rows = [
-        [_read(part, f"{name}, row {number}" if ";" in given[name] else name) for part in row.split(",")]
-        for number, row in enumerate(given[name].split(";"), 1)
+        [_parse_number(part, f"{name}, row {number}" if ";" in setting[name] else name) for part in row.split(",")]
+        for number, row in enumerate(setting[name].split(";"), 1)
     ]
     if len(rows) > 1:
         if len(rows) != d or {len(row) for row in rows} != {d}:
@@ -138,7 +157,7 @@ def matrix(given: Mapping[str, str], name: str, d: int) -> list[list[float]]:
     values = rows[0]
     if not d <= len(values) <= 3:
         raise BadSpec(f"{name} has {len(values)} values; d = {d} takes {d}, or {d} rows.")
-    turn = [_read(part, f"{name}turn") for part in given.get(f"{name}turn", "0,0,0").split(",")]
+    turn = [_parse_number(part, f"{name}turn") for part in setting.get(f"{name}turn", "0,0,0").split(",")]
     if len(turn) != 3:
         raise BadSpec(f"{name}turn has {len(turn)} angles; it takes three: angle, tilt, twist.")
     angle, tilt, twist = np.radians(turn)
@@ -148,58 +167,66 @@ def matrix(given: Mapping[str, str], name: str, d: int) -> list[list[float]]:
     return (scale * np.round((left * (np.array(values[:d]) / scale)) @ right.T, 14) + 0.0).tolist()
 
 
+def typed_rows(setting: Setting, name: str) -> str:
+    """The matrix that sliders describe, in rows as one would type them."""
+    setting, d = _completed(setting)
+    if name not in MATRICES:
+        raise BadSpec(f"there is no matrix {name[:40]!r} with sliders; there are: {', '.join(MATRICES)}.")
+    return ";".join(",".join(f"{entry:.{DIGITS}g}" for entry in row) for row in matrix(setting, name, d))
+
+
 def rotation(angle: float, tilt: float, d: int) -> np.ndarray:
     """Turns the first axis by ``angle`` towards the second, after ``tilt`` towards the third (d = 3)."""
-    found, leaning = np.eye(d), np.eye(d)
-    found[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    turned, leaning = np.eye(d), np.eye(d)
+    turned[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
     if d == 3:
         leaning[np.ix_([0, 2], [0, 2])] = [[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]]
-    return found @ leaning
+    return turned @ leaning
 
 
-def _tokens(given: Mapping[str, str], n: int, d: int) -> dict[str, Any]:
-    kind = given["tokens"]
+def _tokens(setting: Setting, n: int, d: int) -> dict[str, Any]:
+    kind = setting["tokens"]
     if kind not in DISTRIBUTIONS:
         raise BadSpec(f"tokens is {kind[:40]!r}; there are: {', '.join(DISTRIBUTIONS)}.")
-    found: dict[str, Any] = {"count": n, "distribution": kind}
+    tokens: dict[str, Any] = {"count": n, "distribution": kind}
     if kind != "uniform":
-        mean = [_read(part, "mean") for part in given["mean"].split(",")]
+        mean = [_parse_number(part, "mean") for part in setting["mean"].split(",")]
         if not d <= len(mean) <= 3 or not np.linalg.norm(mean[:d]) > 0:
-            raise BadSpec(f"mean is {given['mean'][:40]!r}; it takes {d} numbers, not all zero: a direction.")
+            raise BadSpec(f"mean is {setting['mean'][:40]!r}; it takes {d} numbers, not all zero: a direction.")
         mean = mean[:d]
         unit = (np.array(mean) / np.linalg.norm(mean)).tolist()
         if kind == "caps":
             across = [-unit[1], unit[0], *unit[2:]] if d == 2 or abs(unit[2]) < 0.9 else [unit[2], unit[1], -unit[0]]
-            found |= {"centres": [unit, across], "angle": CAP}
+            tokens |= {"centres": [unit, across], "angle": CAP}
         else:
-            found |= {"mean": unit, "concentration": _number(given, "concentration")}
-    if given["antipodal"] not in ("0", "1"):
-        raise BadSpec(f"antipodal is {given['antipodal'][:40]!r}; it is 0 or 1.")
-    if given["antipodal"] == "1":
-        found |= {"antipodal": True, "count": n - n % 2}
-    return found
+            tokens |= {"mean": unit, "concentration": _number(setting, "concentration")}
+    if setting["antipodal"] not in ("0", "1"):
+        raise BadSpec(f"antipodal is {setting['antipodal'][:40]!r}; it is 0 or 1.")
+    if setting["antipodal"] == "1":
+        tokens |= {"antipodal": True, "count": n - n % 2}
+    return tokens
 
 
-def _read(text: str, name: str) -> float:
+def _parse_number(text: str, name: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        found = repr(text.strip()[:40]) if text.strip() else "an empty place"
-        raise BadSpec(f"{name} holds {found}, which is not a number.") from None
+        shown = repr(text.strip()[:40]) if text.strip() else "an empty place"
+        raise BadSpec(f"{name} holds {shown}, which is not a number.") from None
     if not abs(value) <= LARGEST:
         raise BadSpec(f"{name} holds {text.strip()[:40]}: NaN, infinite or above {LARGEST:g}; take a smaller number.")
     return value
 
 
-def _number(given: Mapping[str, str], name: str) -> float:
-    return _read(given[name], name)
+def _number(setting: Setting, name: str) -> float:
+    return _parse_number(setting[name], name)
 
 
-def _whole(given: Mapping[str, str], name: str) -> int:
+def _whole(setting: Setting, name: str) -> int:
     try:
-        found = int(given[name])
+        value = int(setting[name])
     except ValueError:
-        raise BadSpec(f"{name} is {given[name][:40]!r}; it takes a whole number.") from None
-    if not abs(found) <= 2**62:
-        raise BadSpec(f"{name} has {len(given[name])} digits; take a smaller number.")
-    return found
+        raise BadSpec(f"{name} is {setting[name][:40]!r}; it takes a whole number.") from None
+    if not abs(value) <= 2**62:
+        raise BadSpec(f"{name} has {len(setting[name])} digits; take a smaller number.")
+    return value

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from frostline import __version__, cancellation
 from frostline.errors import FrostlineError
-from frostline.exploring import address as setting
+from frostline.exploring import address
 from frostline.exploring.frames import show
 from frostline.exploring.messages import pack
 from frostline.exploring.presets import PRESETS
@@ -36,13 +36,15 @@ from frostline.web.request_limits import Limits
 
 LOG = logging.getLogger("frostline")
 LIMITS = Limits(connections=64)
+"""Limits of requests to the page's server."""
 MOST_STREAMS = 16
-T = TypeVar("T")
+"""Runs that are streamed at the same time, over all open pages."""
+Answer = TypeVar("Answer")
 
 
 class Explorer:
-    """What the page's server holds: one thread that computes frames, a step of every open page in turn, one for
-    predictions and one for exports. ``running`` counts the streams that are not over."""
+    """The workers behind the page: one thread computes frames, a step of every open page in turn, one predictions and
+    one exports. ``running`` counts the streams that are not over."""
 
     def __init__(self, opened: Opened | None = None):
         self.opened = opened
@@ -65,15 +67,15 @@ class Explorer:
     async def export(self, request: Request, spec: specs.Spec) -> bytes:
         return await self._while_wanted(request, self._exports, lambda: zipped(spec))
 
-    async def _while_wanted(self, request: Request, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        """What ``work`` returns; it is stopped, or never begun, when nobody waits for it any more."""
+    async def _while_wanted(self, request: Request, pool: ThreadPoolExecutor, work: Callable[[], Answer]) -> Answer:
+        """The answer of ``work``, which is stopped, or never begun, once its client has disconnected."""
         gone = threading.Event()
 
-        def wanted() -> T:
+        def unless_gone() -> Answer:
             with cancellation.cancel_when(lambda: gone.is_set() or self.stopping):
                 return work()
 
-        waiting = asyncio.wrap_future(pool.submit(wanted))
+        waiting = asyncio.wrap_future(pool.submit(unless_gone))
         try:
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=0.2)
@@ -90,18 +92,18 @@ class Explorer:
         return StreamingResponse(self._stream(messages), media_type="application/octet-stream")
 
     async def _stream(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """A run's messages. A page that goes away ends it after the layer under way: nobody asks for the next."""
+        """The messages of a run, which ends after the layer under way once its page has disconnected."""
         loop = asyncio.get_running_loop()
         gone = threading.Event()
 
-        def following() -> bytes | None:
+        def next_message() -> bytes | None:
             with cancellation.cancel_when(lambda: gone.is_set() or self.stopping):
                 return _next(messages)
 
         self.running += 1
         try:
             while not self.stopping:
-                message = await loop.run_in_executor(self._frames, following)
+                message = await loop.run_in_executor(self._frames, next_message)
                 if message is None:
                     return
                 if message:
@@ -109,7 +111,7 @@ class Explorer:
         finally:
             gone.set()
             self.running -= 1
-            # In the same thread, behind the step under way.
+            # The thread that computes frames closes the run, after the step under way.
             if not self.stopping and isinstance(messages, Generator):
                 self._frames.submit(messages.close)
 
@@ -140,19 +142,19 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
     async def explain(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": _sentence(error)}, 422)
 
-    return Guard(app, LIMITS, hosts=hosts, known=("/", "/run", "/theory", "/run.zip"))
+    return Guard(app, LIMITS, hosts=hosts, known=("/", "/run", "/theory", "/rows/B", "/rows/V", "/run.zip"))
 
 
 def _pages(app: FastAPI, explorer: Explorer) -> None:
     here = files("frostline.exploring")
-    style = (files("frostline.report") / "page.css").read_text(encoding="utf-8") + (here / "explore.css").read_text(
-        encoding="utf-8"
+    page, shared, own = (
+        path.read_text(encoding="utf-8")
+        for path in (here / "explore.html", files("frostline.report") / "page.css", here / "explore.css")
     )
-    page = (here / "explore.html").read_text(encoding="utf-8")
     about = {
         "version": __version__,
-        "defaults": setting.DEFAULTS,
-        "presets": [asdict(one) for one in PRESETS],
+        "defaults": address.DEFAULTS,
+        "presets": [asdict(preset) for preset in PRESETS],
         "opened": None if explorer.opened is None else explorer.opened.about,
     }
 
@@ -162,7 +164,7 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
 
     @app.get("/explore.css")
     async def styles() -> Response:
-        return Response(style, media_type="text/css")
+        return Response(shared + own, media_type="text/css")
 
     scripts = {name: (here / name).read_text(encoding="utf-8") for name in ("explore.js", "picture.js")}
 
@@ -187,33 +189,35 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
 
 
 def _runs(app: FastAPI, explorer: Explorer) -> None:
-    def asked(request: Request) -> specs.Spec:
-        return setting.to_spec(setting.read(request.url.query))
+    def spec_of(request: Request) -> specs.Spec:
+        return address.to_spec(address.read(request.url.query))
 
     @app.get("/theory")
     async def theory(request: Request) -> JSONResponse:
-        spec = asked(request)
-        return JSONResponse(plain(await explorer.predict(request, spec)))
+        return JSONResponse(plain(await explorer.predict(request, spec_of(request))))
+
+    @app.get("/rows/{name}")
+    async def rows(request: Request, name: str) -> dict[str, str]:
+        return {"rows": address.typed_rows(address.read(request.url.query), name)}
 
     @app.get("/run")
     async def run(request: Request) -> Response:
-        return explorer.streamed(show(asked(request)))
+        return explorer.streamed(show(spec_of(request)))
 
     @app.get("/spec.toml")
     async def spec(request: Request) -> Response:
-        wanted = asked(request)
-        # What cannot be run is not handed out.
-        build_heads(wanted)
-        table = specs.to_table(wanted)
-        return _attached(tomli_w.dumps(table).encode(), "run.toml", "application/toml")
+        asked = spec_of(request)
+        # A spec whose heads cannot be built is refused, not exported.
+        build_heads(asked)
+        return _attached(tomli_w.dumps(specs.to_table(asked)).encode(), "run.toml", "application/toml")
 
     @app.get("/run.zip")
     async def folder(request: Request) -> Response:
-        return _attached(await explorer.export(request, asked(request)), "run.zip", "application/zip")
+        return _attached(await explorer.export(request, spec_of(request)), "run.zip", "application/zip")
 
 
 def zipped(spec: specs.Spec) -> bytes:
-    """The run directory that ``frostline simulate`` would write."""
+    """The run directory that ``frostline simulate`` would write, as a ZIP archive."""
 
     def look(*_: Any) -> None:
         cancellation.poll()
@@ -233,7 +237,7 @@ def _attached(body: bytes, name: str, kind: str) -> Response:
 
 
 def _next(messages: Any) -> bytes | None:
-    """The next message; an error in words is one, too."""
+    """The next message of a run, an error in words included; None after the last one."""
     try:
         return next(messages, None)
     except cancellation.Cancelled:

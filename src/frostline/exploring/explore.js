@@ -61,11 +61,17 @@ function fillMatrix(box) {
   const name = box.dataset.matrix, d = Number(setting.d), typed = setting[name].includes(";");
   const rest = [box.querySelector("legend")];
   const toggle = put("button", typed ? "use sliders" : "type it", { type: "button", class: "small" });
-  toggle.addEventListener("click", () => {
+  toggle.addEventListener("click", async () => {
+    const now = { [name]: setting[name], [`${name}turn`]: setting[`${name}turn`] }, asked = query();
+    const unchanged = kept => Object.entries(kept).every(([key, value]) => setting[key] === value);
+    let next = { [name]: defaults[name], [`${name}turn`]: "0,0,0" };
     // Two clicks with nothing between them change nothing.
-    const now = { [name]: setting[name], [`${name}turn`]: setting[`${name}turn`] }, kept = aside[name];
-    let next = typed ? { [name]: defaults[name], [`${name}turn`]: "0,0,0" } : { ...now, [name]: rowsOf(name).map(row => row.join(",")).join(";") };
-    if (kept && Object.entries(kept.to).every(([key, value]) => now[key] === value)) next = kept.from;
+    if (aside[name] && unchanged(aside[name].to)) next = aside[name].from;
+    else if (!typed) {
+      try { next = { ...now, [name]: (await (await reach(`rows/${name}?${asked}`)).json()).rows }; } catch (error) { trouble(error.message); return; }
+      // A slider was moved while the server made the rows.
+      if (asked !== query()) return;
+    }
     aside[name] = { from: now, to: next };
     change(next);
   });
@@ -86,7 +92,7 @@ function fillMatrix(box) {
       const range = put("input", undefined, { type: "range", min: low, max: high, step, "aria-label": `${name}: ${label}` });
       const box = put("input", undefined, { inputmode: "decimal", size: 6, "aria-label": `${name}: ${label}, as a number` });
       range.value = list[k] ?? 0; box.value = list[k] ?? "";
-      const tell = (from, to) => from.addEventListener("input", () => { const told = from.value.trim().replace(",", "."); to.value = told; list[k] = told; change({ [key]: list.join(",") }, line.closest("fieldset")); });
+      const tell = (from, to) => from.addEventListener("input", () => { const number = from.value.trim().replace(",", "."); to.value = number; list[k] = number; change({ [key]: list.join(",") }, line.closest("fieldset")); });
       tell(range, box); tell(box, range);
       pair.append(range, box); line.append(pair);
       return line;
@@ -100,21 +106,6 @@ function fillMatrix(box) {
   const held = box.contains(document.activeElement) && document.activeElement.matches("button");
   box.replaceChildren(...rest);
   if (held) toggle.focus();
-}
-
-function rowsOf(name) {
-  // As the server makes them: R(angle + twist, tilt)·diag(values)·R(angle, tilt)ᵀ.
-  const d = Number(setting.d), values = setting[name].split(",").map(Number);
-  const [angle, tilt, twist] = setting[`${name}turn`].split(",").map(x => Number(x) * Math.PI / 180);
-  const rotation = (a, b) => {
-    const [c, s, u, v] = [Math.cos(a), Math.sin(a), Math.cos(b), Math.sin(b)];
-    return d === 2 ? [[c, -s], [s, c]] : [[c * u, -s, -c * v], [s * u, c, -s * v], [v, 0, u]];
-  };
-  const left = rotation(angle + twist, tilt), right = rotation(angle, tilt);
-  return left.map(row => right.map(other => {
-    const sum = row.reduce((total, x, k) => total + x * values[k] * other[k], 0);
-    return Number(sum.toPrecision(10)) || (Number.isNaN(sum) ? "?" : 0);
-  }));
 }
 
 function fillForm(but) {
@@ -173,9 +164,9 @@ async function* messages(answer) {
       let inside = from + 8 + header;
       const arrays = facts.arrays.map(({ dtype, shape }) => {
         const kind = { int16: Int16Array, float32: Float32Array }[dtype], count = shape.reduce((a, b) => a * b, 1);
-        const own = held.slice(inside, inside + count * kind.BYTES_PER_ELEMENT);
-        inside += own.length;
-        return new kind(own.buffer);
+        const bytes = held.slice(inside, inside + count * kind.BYTES_PER_ELEMENT);
+        inside += bytes.length;
+        return new kind(bytes.buffer);
       });
       from += 8 + header + block;
       yield [facts, arrays];
@@ -193,12 +184,12 @@ async function reach(path, options) {
   return answer;
 }
 
-function begin(own, opening, start, goals) {
+function begin(begun, opening, start, goals) {
   const d = opening.dimension;
   const places = distinct(goals, d, 400);
-  run = own;
+  run = begun;
   at("words").replaceChildren();
-  own.theory?.then(told => told && own === run && theory(told));
+  begun.theory?.then(predicted => predicted && begun === run && theory(predicted));
   Object.assign(run, { opening, d, goals, places, colours: coloursOf(goals, start, d), frames: [], shown: 0, ready: true });
   view.setDimension(d);
   at("scrub").max = opening.times.length - 1;
@@ -217,18 +208,18 @@ function begin(own, opening, start, goals) {
 
 async function start(look = new URLSearchParams()) {
   coming?.stop.abort();
-  const own = coming = newRun();
+  const begun = coming = newRun();
   const asked = query();
-  own.adaptive = setting.stepper === "adaptive";
+  begun.adaptive = setting.stepper === "adaptive";
   try {
     // Until it is known to be possible, the picture stays what it was.
-    const answer = await reach(`run?${asked}`, { signal: own.stop.signal });
+    const answer = await reach(`run?${asked}`, { signal: begun.stop.signal });
     trouble(null);
     // What it refuses, the run refuses as well, and says so.
-    own.theory = reach(`theory?${asked}`, { signal: own.stop.signal }).then(told => told.json()).catch(() => null);
-    await play(answer, own, look);
+    begun.theory = reach(`theory?${asked}`, { signal: begun.stop.signal }).then(reply => reply.json()).catch(() => null);
+    await play(answer, begun, look);
   } catch (error) {
-    if (error.name !== "AbortError" && own === coming) lost(error);
+    if (error.name !== "AbortError" && begun === coming) lost(error);
   }
 }
 const newRun = () => ({ stop: new AbortController(), frames: [], brackets: [], phases: null, shown: 0, ready: false, drawn: 0, since: performance.now() });
@@ -239,46 +230,46 @@ function lost(error) {
   at("speed").textContent = "";
 }
 
-async function play(answer, own, look) {
+async function play(answer, begun, look) {
   let ended = false, last = 0;
   for await (const [facts, arrays] of messages(answer)) {
-    if (own !== coming) return;
+    if (begun !== coming) return;
     if (facts.kind === "error") throw new Error(facts.says);
     if (facts.kind === "preparing") at("speed").textContent = "working out the limit …";
-    if (facts.kind === "working") { own.doing = `${many(facts.steps)} steps, t = ${few(facts.t)}`; at("speed").textContent = own.doing; }
-    if (facts.kind === "opening") begin(own, facts, ...arrays);
+    if (facts.kind === "working") { begun.doing = `${many(facts.steps)} steps, t = ${few(facts.t)}`; at("speed").textContent = begun.doing; }
+    if (facts.kind === "opening") begin(begun, facts, ...arrays);
     if (facts.kind === "frame") {
-      own.frames.push({ ...facts, positions: arrays[0] });
-      own.speed = facts.per_second;
-      const number = own.frames.length - 1;
+      begun.frames.push({ ...facts, positions: arrays[0] });
+      begun.speed = facts.per_second;
+      const number = begun.frames.length - 1;
       const there = look.get("at") ? number === Math.min(Number(look.get("at")), last) : look.has("moment") && (facts.t >= Number(look.get("moment")) - 1e-9 || number === last);
-      if (there && !own.found) { own.found = true; pause(true); go(number); remember(); }
+      if (there && !begun.found) { begun.found = true; pause(true); go(number); remember(); }
     }
     if (facts.kind === "opening") last = facts.times.length - 1;
-    if (facts.kind === "curve") { own.curve = facts.times.map((t, k) => ({ t, w: facts.values[k] })); words(facts.words); }
-    if (facts.kind === "phases") { own.phases = facts; words({ Phases: facts.meaning }); }
-    if (facts.kind === "bracket") own.brackets.push(facts);
-    if (facts.kind === "end") { ended = true; own.ended = facts.says; words({ "How it ended": facts.says }); }
-    own.changed = true;
+    if (facts.kind === "curve") { begun.curve = facts.times.map((t, k) => ({ t, w: facts.values[k] })); words(facts.words); }
+    if (facts.kind === "phases") { begun.phases = facts; words({ Phases: facts.meaning }); }
+    if (facts.kind === "bracket") begun.brackets.push(facts);
+    if (facts.kind === "end") { ended = true; begun.ended = facts.says; words({ "How it ended": facts.says }); }
+    begun.changed = true;
   }
-  if (!ended && own === coming) throw new Error("The stream ended early: the server was stopped. Start frostline explore again and reload this page.");
+  if (!ended && begun === coming) throw new Error("The stream ended early: the server was stopped. Start frostline explore again and reload this page.");
 }
 
-function theory(told) {
-  const layer = told.layers[0], terminal = layer.terminal;
+function theory(predicted) {
+  const layer = predicted.layers[0], terminal = layer.terminal;
   const coarse = setting.stepper !== "adaptive" && Number(setting.step) > 0.5 ? ` But steps of ${setting.step} are far from the continuous time it speaks of.` : "";
-  words({ Regime: told.regime.meaning + coarse, Rates: layer.rates.none_because ?? layer.rates.meaning,
+  words({ Regime: predicted.regime.meaning + coarse, Rates: layer.rates.none_because ?? layer.rates.meaning,
     "Terminal phase": terminal.none_because ?? terminal.meaning + (terminal.hand_over === null ? "" : ` Hand-over (eq. 13, leading order) at about t = ${few(terminal.hand_over)}.`) });
 }
 
 const ORDER = ["Regime", "Limit", "Phases", "Terminal phase", "Rates", "Bound (eq. 11)", "How it ended"];
-function words(said) {
-  for (const [name, text] of Object.entries(said)) {
-    let row = [...at("words").children].find(one => one.dataset.name === name);
+function words(sentences) {
+  for (const [name, text] of Object.entries(sentences)) {
+    let row = [...at("words").children].find(other => other.dataset.name === name);
     if (!row) {
       row = put("div"); row.dataset.name = name;
       row.append(put("dt", name), put("dd"));
-      const after = [...at("words").children].find(one => ORDER.indexOf(one.dataset.name) > ORDER.indexOf(name));
+      const after = [...at("words").children].find(other => ORDER.indexOf(other.dataset.name) > ORDER.indexOf(name));
       at("words").insertBefore(row, after ?? null);
     }
     row.lastChild.replaceChildren(...text.split("\n").map(line => put("p", line.charAt(0).toUpperCase() + line.slice(1))));
@@ -483,12 +474,12 @@ async function audit(about) {
   let hot = -1;
   const scene = () => scenes[Number(at("texts").value)];
   const colours = (depth) => {
-    const { words, clusters } = scene(), found = new Uint8Array(4 * words.length), kinds = [...new Set(words)];
+    const { words, clusters } = scene(), paint = new Uint8Array(4 * words.length), kinds = [...new Set(words)];
     words.forEach((word, k) => {
       const turn = at("colour").value === "token" ? kinds.indexOf(word) / kinds.length : clusters[depth][k] * 0.381966;
-      found.set([...hue(turn), k === hot ? 255 : 215], 4 * k);
+      paint.set([...hue(turn), k === hot ? 255 : 215], 4 * k);
     });
-    return found;
+    return paint;
   };
   const depth = () => Number(at("layer").value);
   const cloud = view = new View(at("cloud"), (view, over) => {
@@ -516,10 +507,10 @@ async function audit(about) {
   };
   const open = () => {
     at("text").replaceChildren(...scene().words.flatMap((word, k) => {
-      const own = put("span", word.replace(/^##|^▁|^Ġ/, ""), { tabindex: "0" });
-      own.addEventListener("pointerenter", () => light(k)); own.addEventListener("focus", () => light(k));
-      own.addEventListener("pointerleave", () => light(-1));
-      return k === 0 || word.startsWith("##") ? [own] : [" ", own];
+      const span = put("span", word.replace(/^##|^▁|^Ġ/, ""), { tabindex: "0" });
+      span.addEventListener("pointerenter", () => light(k)); span.addEventListener("focus", () => light(k));
+      span.addEventListener("pointerleave", () => light(-1));
+      return k === 0 || word.startsWith("##") ? [span] : [" ", span];
     }));
     at("layer").max = scene().clusters.length - 1;
     hot = -1; show();
@@ -563,8 +554,8 @@ function listen() {
       const typed = ["B", "V", "B2", "V2"].filter(name => setting[name].includes(";"));
       change({ d: input.value, ...Object.fromEntries(typed.map(name => [name, fitted(name, Number(input.value))])) });
     } else if (input.name === "n" || input.name === "seed") {
-      const told = input.value.replace(/[\s,_]/g, ""), value = Number(told);
-      change({ [input.name]: told && Number.isInteger(value) && value <= 1e15 ? String(value) : input.value.trim() });
+      const digits = input.value.replace(/[\s,_]/g, ""), value = Number(digits);
+      change({ [input.name]: digits && Number.isInteger(value) && value <= 1e15 ? String(value) : input.value.trim() });
     } else if (input.name) change({ [input.name]: input.type === "checkbox" ? (input.checked ? "1" : "0") : input.value.trim() });
   });
   at("presets").addEventListener("change", () => {

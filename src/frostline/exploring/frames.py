@@ -1,4 +1,4 @@
-"""One run as the page sees it: where tokens begin and should go, a frame for every layer, phases, brackets, the end."""
+"""A run as messages for the page: an opening, a frame for every layer, phases, brackets, the end."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -23,18 +23,22 @@ from frostline.theory.bounds import bound
 MOST_DRAWN = 20_000
 """Tokens that are sent to the page; of more, every k-th."""
 MOST_STEPS = 100_000
-"""Of a stepper that chooses its own."""
+"""Steps at most of a stepper that chooses its own."""
 PHASES_EVERY = 20
-"""Frames."""
+"""Frames after which the phases are worked out again."""
 BRACKETED = 12
-"""Times at which W is measured by optimal transport when the run is over."""
+"""Times at which W is bracketed by optimal transport when the run is over."""
 SECONDS = 1.0
-"""For each of them."""
+"""Time limit of each bracket, in seconds."""
+WORKING_EVERY = 0.5
+"""Seconds between two messages about steps without a frame."""
 
 
 def show(spec: specs.Spec) -> Iterator[bytes]:
-    """Messages of a new run, as they become known (an empty one is a breath, not a message); a FrostlineError first if
-    the spec makes no run."""
+    """Messages of a new run, one by one as it is computed; a FrostlineError before the first if the spec makes no run.
+
+    Empty ones only give the caller an opportunity to stop.
+    """
     assert spec.until is not None
     layers = build_heads(spec)
     initial, weights = build_tokens(spec)
@@ -42,7 +46,7 @@ def show(spec: specs.Spec) -> Iterator[bytes]:
     x0 = torch.from_numpy(initial)
     steps = Steps(layers, x0, until=spec.until, weights=weights, stepper=build_stepper(spec), save_at=times)
     if any(len(layer) > 1 for layer in layers):
-        # Their limit is worked out token by token, which may take a while.
+        # The limit of several heads is integrated token by token, which may take a while.
         yield pack("preparing", {})
     frames = _Frames(steps)
     yield from _messages(layers, x0, weights, times, frames)
@@ -50,7 +54,7 @@ def show(spec: specs.Spec) -> Iterator[bytes]:
 
 
 def show_again(run: Trajectory, noted: Iterable[bytes] = ()) -> Iterator[bytes]:
-    """Messages of a run that is over: what it kept, and what else is known of it."""
+    """Messages of a finished run: its kept times as frames, then the messages that are already known (``noted``)."""
     layers = [list(layer) for layer in run.layers]
     x0 = torch.from_numpy(np.asarray(run.initial, dtype=np.float64))
     yield from _messages(layers, x0, run.weights, run.times, (np.asarray(x, dtype=np.float64) for x in run.tokens))
@@ -81,13 +85,13 @@ def _messages(
     }
     yield pack("opening", opening, coarse(initial[drawn]), goal[drawn].astype("<f4"))
     measured = _Measured(target, times)
-    started = told = time.monotonic()
+    started = reported = time.monotonic()
     number = -1
     for x in frames:
         if isinstance(x, Progress):
-            now = time.monotonic()
-            yield pack("working", {"t": x.time, "steps": x.steps}) if now > told + 0.5 else b""
-            told = now if now > told + 0.5 else told
+            due = time.monotonic() > reported + WORKING_EVERY
+            yield pack("working", {"t": x.time, "steps": x.steps}) if due else b""
+            reported = time.monotonic() if due else reported
             continue
         number += 1
         facts = measured.at(number, x)
@@ -100,7 +104,7 @@ def _messages(
 
 
 class _Frames:
-    """Frames; after a step without one how far it is, so that whoever asks can stop between steps."""
+    """The frames of a run, and after a step without a frame its progress, so that the caller can stop in between."""
 
     def __init__(self, steps: Steps):
         self.steps, self.cut = steps, False
@@ -126,20 +130,20 @@ def _end(status: str) -> bytes:
 
 def _bound(layers: list[list[Attention]], times: np.ndarray) -> dict[str, Any]:
     try:
-        found = bound(layers)
+        eq_11 = bound(layers)
     except FrostlineError as error:
         return {"none_because": str(error)}
-    return {"none_because": None, "values": found(times), "says": found.describe()}
+    return {"none_because": None, "values": eq_11(times), "says": eq_11.describe()}
 
 
 class _Measured:
-    """The distance to the limit frame by frame, with its phases and its guaranteed bounds."""
+    """The distance to the limit, frame by frame, and the phases and brackets that come from it."""
 
     def __init__(self, target: Target, times: np.ndarray):
         self.measure, self.times = target.measure, times
         self.recorder = DistanceRecorder(target, [])
-        chosen = evenly_spread(len(times), BRACKETED)
-        self.kept: dict[int, np.ndarray | None] = dict.fromkeys(chosen)
+        self.kept: dict[int, np.ndarray | None] = dict.fromkeys(evenly_spread(len(times), BRACKETED))
+        """Tokens of the frames at which W will be bracketed, by the number of the frame."""
 
     def at(self, number: int, x: np.ndarray) -> dict[str, Any]:
         """The distance of this frame and its symptoms of finite n."""
@@ -162,7 +166,7 @@ class _Measured:
             yield pack("phases", phases.facts())
 
     def brackets(self) -> Iterator[bytes]:
-        """Guaranteed bounds of W at some times; the frames have W exactly only where the limit is two points."""
+        """Guaranteed bounds of W at some times; the W of a frame is exact only where the limit is two points."""
         for number, x in self.kept.items():
             if x is not None and self.measure is not None:
                 distance = self.measure.interval(x, seconds=SECONDS)

@@ -10,32 +10,32 @@ import numpy as np
 from frostline.files.plain_json import plain
 
 FINEST = 32767
-"""Positions travel as 16-bit integers: a picture needs no more, and a long run of them fits into a page."""
+"""The integer for 1: positions are sent with 16 bits, which suffice for a picture and keep long runs small."""
 
 
 def pack(kind: str, facts: dict[str, Any], *arrays: np.ndarray) -> bytes:
-    """One message. Arrays travel as they are, one after another; the header has their types and shapes."""
+    """One message. The bytes of the arrays follow one another; the header has their types and shapes."""
     block = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
     shapes = [{"dtype": str(array.dtype), "shape": list(array.shape)} for array in arrays]
-    # Spaces behind the header, so that the numbers begin where a typed array can begin.
+    # Spaces pad the header, so that the numbers begin where a typed array of JavaScript can begin.
     header = json.dumps(plain({"kind": kind, **facts, "arrays": shapes}), allow_nan=False).encode()
     header += b" " * (-len(header) % 8)
     return struct.pack("<II", len(header), len(block)) + header + block
 
 
 def unpack(blob: bytes) -> Iterator[tuple[dict[str, Any], list[np.ndarray]]]:
-    """The messages of a stream: what the page does, for tests and scripts."""
-    at = 0
-    while at < len(blob):
-        header, block = struct.unpack_from("<II", blob, at)
-        facts = json.loads(blob[at + 8 : at + 8 + header])
-        at += 8 + header
-        arrays, inside = [], at
-        for array in facts.pop("arrays"):
-            found = np.frombuffer(blob, array["dtype"], int(np.prod(array["shape"])), inside).reshape(array["shape"])
-            arrays.append(found)
-            inside += found.nbytes
-        at += block
+    """Read the messages of a stream, as the page does; for tests and scripts."""
+    begin = 0
+    while begin < len(blob):
+        header, block = struct.unpack_from("<II", blob, begin)
+        facts = json.loads(blob[begin + 8 : begin + 8 + header])
+        begin += 8 + header
+        arrays, offset = [], begin
+        for layout in facts.pop("arrays"):
+            shape = layout["shape"]
+            arrays.append(np.frombuffer(blob, layout["dtype"], int(np.prod(shape)), offset).reshape(shape))
+            offset += arrays[-1].nbytes
+        begin += block
         yield facts, arrays
 
 

@@ -1,18 +1,21 @@
-"""Settings worth seeing: one for each claim that d = 2 or 3 can show, and the cases that surprise."""
+"""Presets of the explorer: one for each claim that d = 2 or 3 can show, and surprising cases."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Preset:
-    """``claim``: the name under which ``frostline reproduce`` measures it, if it does."""
+    """A setting worth seeing.
+
+    watch    a sentence that says what to look for
+    setting  values other than the defaults, as in the address bar
+    claim    the claim of ``frostline reproduce`` that measures it, if there is one
+    """
 
     name: str
     title: str
     watch: str
-    """What to look for."""
     setting: str = ""
-    """What differs from the defaults, as in the address bar."""
     claim: str | None = None
 
 

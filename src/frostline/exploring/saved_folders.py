@@ -1,4 +1,4 @@
-"""A saved audit, or a run directory, opened for the page."""
+"""Saved folders, opened for the page: an audit with token clouds, or a run directory."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,12 +18,12 @@ from frostline.exploring.messages import pack
 from frostline.runs.directory import ARRAYS, SUMMARY, load_run
 
 MOST_BYTES = 64 * 2**20
-"""Of a file of scenes."""
+"""Size of a file of an audit at most, in bytes."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """``about``: what the page is told at once; ``messages()``: the rest, as it becomes known."""
+    """An opened folder. ``about``: facts that the page gets at once; ``messages()``: the messages that follow."""
 
     about: dict[str, Any]
     messages: Callable[[], Iterator[bytes]]
@@ -53,14 +53,14 @@ def _audit(folder: Path) -> Opened:
             raise BadParameter(f"{folder / name} is larger than {MOST_BYTES >> 20} MiB; keep fewer texts.")
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        found = json.loads((folder / SCENES).read_text(encoding="utf-8"))
+        saved = json.loads((folder / SCENES).read_text(encoding="utf-8"))
         scenes: list[dict[str, Any]] = [
             {
-                "words": [_sayable(word) for word in scene["words"]],
+                "words": [_encodable(word) for word in scene["words"]],
                 "clusters": np.asarray(scene["clusters"], dtype=np.int64),
                 "places": {name: np.asarray(scene["places"][name], dtype=np.float32) for name in FRAMES},
             }
-            for scene in found
+            for scene in saved
         ]
         line = facts.get("frost_line")
         # As FrostLine.frozen: enough texts, and the interval ends before the last cloud.
@@ -68,8 +68,8 @@ def _audit(folder: Path) -> Opened:
         depth = int(line["depth"]) if frozen else None
         about = {
             "what": "audit",
-            "model": "/".join(Path(_sayable(facts["provenance"]["model"])).parts[-2:]),
-            "sentence": _sayable(facts["sentence"]),
+            "model": "/".join(Path(_encodable(facts["provenance"]["model"])).parts[-2:]),
+            "sentence": _encodable(facts["sentence"]),
             "frames": FRAMES,
             "frost": depth,
             "texts": [" ".join(scene["words"])[:80] for scene in scenes],
@@ -90,8 +90,8 @@ def _audit(folder: Path) -> Opened:
     return Opened(about, lambda: iter(blocks))
 
 
-def _sayable(text: object) -> str:
-    """What a page can be sent: half of a surrogate pair cannot."""
+def _encodable(text: object) -> str:
+    """The text as it can be sent: half of a surrogate pair has no UTF-8."""
     return str(text).encode("utf-8", "replace").decode()
 
 
@@ -100,10 +100,10 @@ def _check(scenes: list[dict[str, Any]]) -> None:
         raise ValueError
     for scene in scenes:
         clouds, n = scene["clusters"].shape
-        shapes = {own.shape for own in scene["places"].values()}
+        shapes = {places.shape for places in scene["places"].values()}
         if shapes != {(clouds, n, 3)} or n != len(scene["words"]):
             raise ValueError
-        if not all(np.isfinite(own).all() for own in scene["places"].values()):
+        if not all(np.isfinite(places).all() for places in scene["places"].values()):
             raise ValueError
 
 
@@ -115,14 +115,14 @@ def _run(folder: Path) -> Opened:
     if not len(run.times):
         raise BadParameter(f"{folder} is a run that kept no times; run it again with --save-at.")
     summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    about = {"what": "run", "name": folder.resolve().name, "sentence": _sayable(run.message)}
+    about = {"what": "run", "name": folder.resolve().name, "sentence": _encodable(run.message)}
     kept = load((folder / ARRAYS).read_bytes()).get("curve")
-    noted = []
+    known = []
     if kept is not None and len(kept) > 1:
         times, values = kept.numpy().T
-        noted.append(
+        known.append(
             pack("curve", {"times": times, "values": values, "words": {"Regime": summary["regime"]["meaning"]}})
         )
     if summary.get("phases"):
-        noted.append(pack("phases", summary["phases"]))
-    return Opened(about, lambda: show_again(run, noted))
+        known.append(pack("phases", summary["phases"]))
+    return Opened(about, lambda: show_again(run, known))

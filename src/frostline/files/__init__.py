@@ -1,1 +1,1 @@
-"""Everything that any room needs of a disk: atomic writes, digests, plain JSON, suggestions for misspelt names."""
+"""Files for any room: atomic writes, locks, digests, plain JSON, TOML, suggestions for misspelt names."""

@@ -6,7 +6,6 @@ crash falls between moving the old directory away and the new one in, the next c
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from frostline.dynamics.simulation import STATUSES, Trajectory
 from frostline.dynamics.walking import Progress, Resume
 from frostline.errors import BadRun, FrostlineError
 from frostline.files.atomic import sync_folder, write_atomically
+from frostline.files.locks import try_lock
 from frostline.files.plain_json import as_json
 from frostline.runs import schema as specs
 from frostline.runs.build import build_stepper
@@ -83,10 +83,8 @@ class Partial:
         return self.folder / "checkpoint.safetensors"
 
     def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadRun(f"another process is writing {self.out}; wait for it, or choose another out.") from None
+        if not try_lock(self._lock):
+            raise BadRun(f"another process is writing {self.out}; wait for it, or choose another out.")
 
     def _claim(self) -> None:
         """Check whose unfinished run this is; that of another spec is refused, or discarded with ``force``."""

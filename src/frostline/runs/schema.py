@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -11,6 +10,7 @@ import msgspec
 
 from frostline.errors import BadSpec
 from frostline.files.suggestions import suggestion
+from frostline.files.toml_tables import read_toml, without_nulls
 
 CHOICES = {
     "stepper": ("adaptive", "euler", "rk4"),
@@ -86,16 +86,7 @@ class Spec(LayerSpec, forbid_unknown_fields=True, kw_only=True):
 
 def read(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Spec:
     """The spec in a TOML file, with overrides (flags of the same name) applied."""
-    try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadSpec(f"cannot read the spec {str(path)!r}: {reason}.") from None
-    except RecursionError:
-        raise BadSpec(f"{path} is nested too deeply to be a spec.") from None
-    except ValueError as error:
-        raise BadSpec(f"{path} is not TOML: {error}.") from None
-    return parse(table, overrides, source=str(path))
+    return parse(read_toml(path), overrides, source=str(path))
 
 
 def parse(table: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, source: str = "the spec") -> Spec:
@@ -130,7 +121,7 @@ def _without_key(value: Any, name: str) -> Any:
 
 def to_table(spec: Spec) -> dict[str, Any]:
     """The spec as a plain table, defaults written out: writes as TOML, parses back to itself."""
-    table: dict[str, Any] = _without_none(msgspec.to_builtins(spec))
+    table: dict[str, Any] = without_nulls(msgspec.to_builtins(spec))
     return table
 
 
@@ -141,13 +132,6 @@ def identity(spec: Spec) -> str:
     for path in sorted(files(table)):
         digest.update(read_named_file(path))
     return digest.hexdigest()
-
-
-def _without_none(value: Any) -> Any:
-    """The value without keys that are None, since TOML has no null."""
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
 def read_named_file(path: str) -> bytes:

@@ -5,7 +5,6 @@ events wait in memory, up to a bound, and ``trouble`` has the error. The file be
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import sqlite3
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from frostline.errors import BadParameter
+from frostline.files.locks import try_lock
 from frostline.monitoring.hooks import LOG
 from frostline.results import Result
 
@@ -95,13 +95,9 @@ class Events:
         if not self.path.absolute().parent.is_dir() or self.path.is_dir():
             raise BadParameter(f"events cannot be kept in {self.path}; give a file in a folder that is there.")
         self._claim = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # held until close
-        try:
-            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not try_lock(self._claim):
             os.close(self._claim)
-            raise BadParameter(
-                f"{self.path} is in use by another frostline; each needs an event file of its own."
-            ) from None
+            raise BadParameter(f"{self.path} is in use by another frostline; each needs an event file of its own.")
         try:
             self._open()
         except BaseException:

@@ -1,1 +1,1 @@
-"""Many runs: a plan of them, an engine that exists (Dask) to run them, one Parquet dataset to hold what came out."""
+"""Many runs: their plan, the workers that run them (Dask), one Parquet dataset with their results."""

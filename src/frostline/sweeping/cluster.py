@@ -1,4 +1,4 @@
-"""Where runs are worked on: processes of this machine, or a Dask cluster that is running; the same client for both."""
+"""Dask clients: of processes that are started on this machine, or of a cluster that is running."""
 
 import asyncio
 import logging
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CONNECT_SECONDS = 20.0
+"""Seconds within which a scheduler must answer."""
 MAIN = 'a script that starts processes needs: if __name__ == "__main__":'
-# Dask keeps what it sent last, a thousand messages: of a sweep these are its runs, all over again.
+"""The advice for scripts that start worker processes when they are imported."""
 FORGETFUL = {"distributed.admin.low-level-log-length": 10}
+"""Dask's setting for the last messages that it keeps: with its default, a thousand batches of runs stay in memory."""
 
 
 @contextmanager
 def connected(cluster: "str | Client | None", workers: int | None, threads: int) -> "Iterator[Client]":
-    """A client of the scheduler at an address; without one, of processes that are started here and end with it; one
-    that is there already is left as it is."""
+    """A client of the scheduler at an address, or of processes that are started here and end with it; a client that is
+    given is left as it is."""
     need("distributed", extra="cluster")
     import dask
     from distributed import Client
@@ -52,34 +54,31 @@ def connected(cluster: "str | Client | None", workers: int | None, threads: int)
 
 
 def _check_scheduler(address: str) -> None:
-    """A sentence if no scheduler answers; a client that is made without one waits longer than it is told to."""
+    """A BadCluster if no scheduler answers: a client without one waits longer than its timeout."""
     from distributed import Security, rpc
 
     async def ask() -> dict[str, object]:
         async with rpc(address, connection_args=Security().get_connection_args("client")) as other:
-            found: dict[str, object] = await other.identity()
-            return found
-
-    def asked() -> dict[str, object]:
-        return asyncio.run(asyncio.wait_for(ask(), CONNECT_SECONDS))
+            identity: dict[str, object] = await other.identity()
+            return identity
 
     try:
-        # In a thread, since there may be a loop in this one.
+        # In a thread of its own, since this one may run an event loop.
         with ThreadPoolExecutor(1) as pool:
-            found = pool.submit(asked).result()
+            identity = pool.submit(lambda: asyncio.run(asyncio.wait_for(ask(), CONNECT_SECONDS))).result()
     except Exception as error:
-        said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BadCluster(
-            f"no scheduler answers at {address} within {CONNECT_SECONDS:g} s ({said}); is it running? Start one with: "
-            "dask scheduler"
+            f"no scheduler answers at {address} within {CONNECT_SECONDS:g} s ({reason}); is it running? Start one "
+            "with: dask scheduler"
         ) from None
-    if found.get("type") != "Scheduler":
-        raise BadCluster(f"at {address} there is a {found.get('type')}; give the address of the scheduler.")
+    if identity.get("type") != "Scheduler":
+        raise BadCluster(f"at {address} there is a {identity.get('type')}; give the address of the scheduler.")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What Dask logs of workers that come and go is not for the user: what matters is said in sentences."""
+    """Silence Dask's log: the user gets sentences about workers that come and go, not its traces."""
     distributed = need("distributed", extra="cluster")
     names = [name for name in logging.root.manager.loggerDict if name.startswith(distributed.__name__)]
     before = {logger: logger.level for logger in map(logging.getLogger, names)}
@@ -113,7 +112,7 @@ def local(workers: int | None, threads: int) -> "Iterator[Client]":
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
-                # They serve metrics whether one wants them or not; then for this machine only.
+                # Dask serves metrics in any case: for this machine only.
                 dashboard_address="127.0.0.1:0",
                 worker_dashboard_address="127.0.0.1:0",
                 silence_logs=logging.CRITICAL,
@@ -133,8 +132,8 @@ def local(workers: int | None, threads: int) -> "Iterator[Client]":
 
 @contextmanager
 def _environment_kept() -> Iterator[None]:
-    """Dask sets what its workers are to inherit (one thread for each library) in this process, and leaves it there:
-    later children would be slow."""
+    """Restore the environment afterwards: Dask leaves the settings of its workers (one thread for each library) in this
+    process, where they would slow down later children."""
     before = dict(os.environ)
     try:
         yield
@@ -146,7 +145,7 @@ def _environment_kept() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C does not stop the tidying up that follows the first."""
+    """Ignore Ctrl-C during the clean-up that follows a first one."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -158,5 +157,5 @@ def _undisturbed() -> Iterator[None]:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What the measured columns of a sweep mean, in the words that pages and documentation use."""
+"""Meanings of the measured columns of a sweep, in the words that pages and documentation use."""
 
 MEANINGS = {
     # simulate, distance

@@ -8,7 +8,9 @@ from typing import Any
 from frostline.errors import BadSpec
 
 LONGEST = 1000
+"""Characters of a condition at most."""
 DEEPEST = 50
+"""Levels of nesting at most."""
 _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -26,7 +28,9 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Not: operator.not_,
 }
 ALLOWED = "numbers, texts, names of axes, + - * / %, comparisons, and, or, not, parentheses"
+"""The parts of a condition, for messages."""
 Values = Mapping[str, Any]
+"""Values of the axes, by their names."""
 
 
 def condition(text: str, names: Collection[str]) -> Callable[[Values], bool]:
@@ -50,8 +54,8 @@ def condition(text: str, names: Collection[str]) -> Callable[[Values], bool]:
             return bool(value(values))
         except (TypeError, ZeroDivisionError, OverflowError) as error:
             shown = ", ".join(f"{name} = {values[name]!r}" for name in names if name in text)
-            told = f"for {shown}: {error}" if shown else f": {error}"
-            raise BadSpec(f"where = {text!r} cannot be decided {told}.") from None
+            reason = f"for {shown}: {error}" if shown else f": {error}"
+            raise BadSpec(f"where = {text!r} cannot be decided {reason}.") from None
 
     return holds
 
@@ -72,8 +76,8 @@ def _read(node: ast.AST, text: str, names: set[str], depth: int) -> Callable[[Va
             raise BadSpec(f"where = {text!r}: {name} is no axis; there are: {', '.join(sorted(names))}.")
         return lambda values: values[name]
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
-        act, one = _OPERATORS[type(node.op)], inside(node.operand)
-        return lambda values: act(one(values))
+        act, operand = _OPERATORS[type(node.op)], inside(node.operand)
+        return lambda values: act(operand(values))
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         act, left, right = _OPERATORS[type(node.op)], inside(node.left), inside(node.right)
         return lambda values: act(_number(left(values)), _number(right(values)))

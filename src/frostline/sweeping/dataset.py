@@ -1,17 +1,16 @@
 """The Parquet dataset of a sweep: one row per run, each once, whole or not at all, whoever is killed when.
 
-    out/part-….parquet       rows; files appear whole, by a rename, and stay; they change only to have failed rows taken
-                             out, which are to be run again
-    out/_sweep.json          whose folder this is
+    out/part-….parquet       rows; a file appears whole, by a rename, and stays; it is rewritten only to take out failed
+                             rows that are to be run again
+    out/_sweep.json          the format, and the command whose runs the folder holds
     out/_journal-….jsonl     rows that finished since the last part, one per line; its writer holds a lock on it
     out/_arrays/ID.safetensors
-    out/_rejected-….jsonl    rows of journals that fit into no table, if ever there are some
-    out/_lock                held while a part is published: rows that another client has published are left out
+    out/_rejected-….jsonl    rows of journals that fit into no table
+    out/_lock                held while a part is published, so that rows of other clients are not written twice
 
 A journal whose writer is gone is published by whoever opens the dataset next.
 """
 
-import fcntl
 import io
 import itertools
 import json
@@ -20,7 +19,7 @@ import secrets
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,17 +28,29 @@ from pyarrow import compute, parquet
 
 from frostline.errors import BadRun
 from frostline.files.atomic import write_atomically
+from frostline.files.locks import try_lock, waiting_lock
 from frostline.files.plain_json import as_json
 from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.kinds.base import NUMBER, TEXT, WHOLE, Kind
 
 STATUSES = ("done", "failed", "lost")
-MARK, LOCK, ARRAYS = "_sweep.json", "_lock", "_arrays"
+"""Statuses of a run's row; a lost run took its worker down with it."""
+MARK = "_sweep.json"
+"""The file that marks a folder as a dataset."""
+LOCK = "_lock"
+"""The file whose lock is held while a part is published."""
+ARRAYS = "_arrays"
+"""The folder of the runs' arrays."""
 FORMAT = "frostline-sweep-1"
+"""The format that this version writes and reads."""
 CHUNK = 200
 """Rows in memory at once."""
-FLUSH_SECONDS, FLUSH_SHARE, FLUSH_ROWS = 5.0, 0.05, 1000
-"""A part is written after so many seconds, or this share of the time so far if that is more: few files, little lost."""
+FLUSH_SECONDS = 5.0
+"""Seconds between two parts at least."""
+FLUSH_SHARE = 0.05
+"""Share of the time so far between two parts at least: long sweeps write few files."""
+FLUSH_ROWS = 1000
+"""Rows after which a part is written in any case."""
 COMMON = {
     "id": TEXT,
     "command": TEXT,
@@ -55,34 +66,37 @@ COMMON = {
     "threads": WHOLE,
     "spec": TEXT,
 }
+"""Columns of every kind of run."""
 Row = Mapping[str, Any]
+"""One run: a value for each column."""
 
 
 def schema_of(kind: Kind) -> pa.Schema:
-    """The same for every part, so that any reader of Parquet sees one table."""
+    """The columns of a dataset, the same in every part, so that any reader of Parquet sees one table."""
     return pa.schema({**COMMON, **kind.keys, **kind.measures})
 
 
 class Dataset:
-    """One client's hold on a dataset. Use as a context manager. ``arrays``: runs without theirs are not there yet."""
+    """One client's hold on a dataset; a context manager. ``arrays``: runs without their arrays count as missing."""
 
     def __init__(self, out: Path, kind: Kind, *, arrays: bool = False):
         self.out, self.kind, self.schema, self.arrays = out, kind, schema_of(kind), arrays
         self._there: dict[bytes, str] = {}
-        """Of each run in the table: its status."""
+        """The status of each run in the table, by its id."""
         self._known: set[str] = set()
-        """Parts that were looked into."""
+        """Names of the parts that were read."""
         self._here: dict[bytes, str] = {}
-        """Of each run that is in the journal only: its status. Rows themselves would fill the memory."""
+        """The status of each run that is in the journal only; the rows themselves would fill the memory."""
         self._began = self._flushed = time.monotonic()
         _claim(out, kind)
         self._path = out / f"_journal-{secrets.token_hex(8)}.jsonl"
         with self._alone():
             self.others = self._adopt()
-            """How many clients are at work on the same dataset now."""
-            # With the lock: nobody takes it for one whose writer is gone.
+            """The number of other clients that work on the same dataset now."""
+            # Under the dataset's lock: no other client takes the journal for an abandoned one.
             self._journal = open(self._path, "x+b")  # noqa: SIM115  held open
-            fcntl.flock(self._journal, fcntl.LOCK_EX)
+            if not try_lock(self._journal):
+                raise BadRun(f"{self._path} cannot be locked; choose an out on a disk that has file locks.")
 
     def __enter__(self) -> "Dataset":
         return self
@@ -96,13 +110,12 @@ class Dataset:
             self._journal.close()
 
     def status(self, id: str) -> str | None:
-        """Of a run that is there."""
+        """The status of a run; None if it has no row."""
         key = bytes.fromhex(id)
-        found = self._here.get(key) or self._there.get(key)
-        return None if found == "done" and self.arrays and not arrays_of(self.out, id).exists() else found
+        return whole_status(self.out, id, self._here.get(key) or self._there.get(key), arrays=self.arrays)
 
     def add(self, *rows: Row) -> None:
-        """Finished runs: on disk when this returns, in the table soon."""
+        """Keep the rows of finished runs: they are on disk when this returns, and in the table soon."""
         for row in rows:
             self._journal.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
         self._journal.flush()
@@ -114,13 +127,13 @@ class Dataset:
             self.flush()
 
     def keep_arrays(self, id: str, blob: bytes) -> None:
-        """Before its row: a run in the table has its arrays."""
+        """Keep the arrays of a run; call it before ``add``, so that every run in the table has its arrays."""
         path = arrays_of(self.out, id)
         path.parent.mkdir(exist_ok=True)
         _write_once(path, blob)
 
     def flush(self) -> None:
-        """Publish what finished; and see what others published."""
+        """Publish the rows of the journal, and read those that other clients published."""
         with self._alone():
             self._publish(self._journal)
         self._journal.seek(0)
@@ -129,59 +142,54 @@ class Dataset:
         self._flushed = time.monotonic()
 
     def refresh(self) -> None:
-        """See what other clients have published."""
+        """Read the rows that other clients published."""
         with self._alone():
             self._look()
 
     def drop(self, ids: Collection[str]) -> int:
-        """Take out those of these runs that are not done, so that they are run again; how many there were."""
-        gone = 0
+        """Take out the rows of these runs that are not done, so that they are run again; their number."""
+        dropped = 0
         with self._alone():
             for part in parts(self.out):
-                found = _read(part, ["id", "status"])
-                kept = compute.or_(
-                    compute.equal(found["status"], "done"),
-                    compute.invert(_among(found["id"], ids)),
-                )
+                rows = _read(part, ["id", "status"])
+                kept = compute.or_(compute.equal(rows["status"], "done"), compute.invert(_among(rows["id"], ids)))
                 if not compute.all(kept, min_count=0).as_py():
-                    whole = _read(part)
-                    gone += len(whole) - (left := whole.filter(kept)).num_rows
-                    # Also where nothing is left of it: others may be about to read it.
+                    left = _read(part).filter(kept)
+                    dropped += len(rows) - len(left)
+                    # Empty parts stay, too: others may be about to read them.
                     _write(left, part)
             self._there, self._known = {}, set()
             self._look()
-        return gone
+        return dropped
 
     def _adopt(self) -> int:
-        """With the lock: publish journals whose writers are gone; how many writers are not."""
+        """Under the lock: publish journals whose writers are gone; the number of writers that are not."""
         alive = 0
         for path in sorted(self.out.glob("_journal-*.jsonl")):
             with open(path, "r+b") as journal:
-                try:
-                    fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+                if try_lock(journal):
+                    self._publish(journal)
+                    path.unlink()
+                else:
                     alive += 1
-                    continue
-                self._publish(journal)
-                path.unlink()
         self._look()
         return alive
 
     def _publish(self, journal: BinaryIO) -> None:
-        """With the lock: rows that are not in the table yet become a part of it."""
+        """Under the lock: make a part of the rows that are not in the table yet."""
         self._look()
         new = (_fitting(row, self.schema) for key, row in _rows(journal) if key not in self._there)
         tables: list[pa.Table] = []
-        while some := list(itertools.islice(new, CHUNK)):
-            tables += self._tables(some)
+        while chunk := list(itertools.islice(new, CHUNK)):
+            tables += self._tables(chunk)
         if tables:
             part = self.out / f"part-{time.time_ns():020d}-{secrets.token_hex(4)}.parquet"
             _write(pa.concat_tables(tables), part)
             self._look()
 
     def _tables(self, rows: list[dict[str, Any]]) -> Iterator[pa.Table]:
-        """One table; if some row does not fit, one for each that does, and the others set aside: they would stand in
-        the way of all that come."""
+        """One table; if a row does not fit, one for each that does. The others are set aside: they would block all
+        rows after them."""
         try:
             yield pa.Table.from_pylist(rows, schema=self.schema)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -195,33 +203,35 @@ class Dataset:
     def _look(self) -> None:
         for part in parts(self.out):
             if part.name not in self._known:
-                read = _read(part, ["id", "status"])
-                self._there |= _statuses(read)
+                self._there |= _statuses(_read(part, ["id", "status"]))
                 self._known.add(part.name)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with open(self.out / LOCK, "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def _alone(self) -> AbstractContextManager[None]:
+        return waiting_lock(self.out / LOCK)
 
 
 def arrays_of(out: Path, id: str) -> Path:
-    """Where a run's arrays are, if there are some."""
+    """The file of a run's arrays, which need not exist."""
     return out / ARRAYS / f"{id}.safetensors"
 
 
+def whole_status(out: Path, id: str, status: str | None, *, arrays: bool) -> str | None:
+    """The status of a run's row; None, as if it had none, where its arrays are wanted and missing."""
+    return None if status == "done" and arrays and not arrays_of(out, id).exists() else status
+
+
 def parts(out: Path) -> list[Path]:
+    """The Parquet files of a dataset."""
     return sorted(out.glob("part-*.parquet"))
 
 
 def command_of(out: Path) -> Kind:
     """The kind of runs a dataset holds."""
     try:
-        told = json.loads((out / MARK).read_text(encoding="utf-8"))
-        if told["format"] != FORMAT:
-            raise BadRun(f"{out} is a sweep of another format ({told['format']}).")
-        return KINDS[told["command"]]
+        mark = json.loads((out / MARK).read_text(encoding="utf-8"))
+        if mark["format"] != FORMAT:
+            raise BadRun(f"{out} is a sweep of the format {mark['format']!r}; this version reads {FORMAT!r}.")
+        return KINDS[mark["command"]]
     except FileNotFoundError:
         raise BadRun(f"{out} holds no sweep: there is no {out / MARK}; run one with frostline sweep SPEC.") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -231,14 +241,13 @@ def command_of(out: Path) -> Kind:
 
 
 def read_table(out: str | Path, columns: list[str] | None = None, *, ids: Collection[str] | None = None) -> pa.Table:
-    """The rows of a dataset that are published, all or those of these runs; those of a sweep under way appear every few
-    seconds."""
+    """The published rows of a dataset, all or those of these runs; a sweep under way publishes every few seconds."""
     out = Path(out)
     empty = schema_of(command_of(out)).empty_table()
-    found = [empty if columns is None else empty.select(columns), *(_read(part, columns) for part in parts(out))]
+    tables = [empty if columns is None else empty.select(columns), *(_read(part, columns) for part in parts(out))]
     # Another version of frostline may have had other columns.
     try:
-        whole = pa.concat_tables(found, promote_options="permissive")
+        whole = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise BadRun(f"the parts of {out} do not fit together: {str(error).splitlines()[0][:200]}.") from None
     return whole if ids is None else whole.filter(_among(whole["id"], ids))
@@ -249,13 +258,13 @@ def _among(column: pa.ChunkedArray, ids: Collection[str]) -> pa.ChunkedArray:
 
 
 def statuses(out: Path) -> dict[bytes, str]:
-    """Of every run that is on disk, those of sweeps under way included; nothing is written or waited for."""
-    found: dict[bytes, str] = {}
-    # Journals first: what is moved into a part meanwhile is seen there.
+    """The status of every run on disk, those of sweeps under way included; nothing is written or waited for."""
+    in_journals: dict[bytes, str] = {}
+    # Journals first: rows that move into a part meanwhile are read there.
     for path in out.glob("_journal-*.jsonl"):
         with suppress(FileNotFoundError), open(path, "rb") as journal:
-            found |= {key: row["status"] for key, row in _rows(journal)}
-    return found | _statuses(read_table(out, ["id", "status"]))
+            in_journals |= {key: row["status"] for key, row in _rows(journal)}
+    return in_journals | _statuses(read_table(out, ["id", "status"]))
 
 
 def _statuses(table: pa.Table) -> dict[bytes, str]:
@@ -264,7 +273,7 @@ def _statuses(table: pa.Table) -> dict[bytes, str]:
 
 
 def _claim(out: Path, kind: Kind) -> None:
-    """Make the folder ours, or refuse it."""
+    """Mark the folder as a dataset of this kind; a BadRun if it holds something else."""
     if (out.exists() or out.is_symlink()) and not out.is_dir():
         raise BadRun(f"{out} is a file, or a link that leads nowhere; choose another out.")
     if not (out / MARK).exists():
@@ -273,13 +282,16 @@ def _claim(out: Path, kind: Kind) -> None:
             raise BadRun(f"{out} is not empty and holds no sweep; choose another out.")
         out.mkdir(parents=True, exist_ok=True)
         _write_once(out / MARK, as_json({"format": FORMAT, "command": kind.name}))
-    there = command_of(out)
-    if there is not kind:
-        raise BadRun(f"{out} holds runs of {there.name}, and these are of {kind.name}; choose another out.")
+    holds = command_of(out)
+    if holds is not kind:
+        raise BadRun(f"{out} holds runs of {holds.name}, and these are of {kind.name}; choose another out.")
 
 
 def _write_once(path: Path, blob: bytes) -> None:
-    """What two clients may write at the same moment, the same bytes both: one of them finds its temporary file gone."""
+    """Write a file that another client may write at the same moment, with the same bytes.
+
+    One of the two then finds its temporary file gone.
+    """
     try:
         write_atomically(path, blob)
     except FileNotFoundError:
@@ -288,7 +300,7 @@ def _write_once(path: Path, blob: bytes) -> None:
 
 
 def _rows(journal: BinaryIO) -> Iterator[tuple[bytes, Row]]:
-    """The rows of a journal, each run once; the last line may have been cut off by whatever ended its writer."""
+    """The rows of a journal, each run once; the last line may be cut off where its writer was killed."""
     journal.seek(0)
     seen = set()
     for line in journal:
@@ -318,15 +330,15 @@ def _hex(ids: pa.ChunkedArray) -> bool:
 
 def _read(part: Path, columns: list[str] | None = None) -> pa.Table:
     try:
-        found = parquet.read_table(part, columns=columns, partitioning=None)
+        table = parquet.read_table(part, columns=columns, partitioning=None)
         for name in ("id", "status"):
             if name in (columns or ("id", "status")) and (
-                found.schema.field(name).type != TEXT
-                or found[name].null_count
-                or (name == "id" and not _hex(found[name]))
+                table.schema.field(name).type != TEXT
+                or table[name].null_count
+                or (name == "id" and not _hex(table[name]))
             ):
                 raise pa.ArrowInvalid(f"its column {name} is not what a sweep writes")
-        return found
+        return table
     except (OSError, pa.ArrowException, KeyError) as error:
         raise BadRun(
             f"{part} cannot be read ({str(error).splitlines()[0][:120]}); put it back from a backup, or remove it and "

@@ -16,26 +16,38 @@ from frostline import plot
 from frostline.errors import BadParameter
 from frostline.files.suggestions import suggestion
 from frostline.report.html import figure_section, render, table_section
+from frostline.results import Result
 from frostline.sweeping.columns import MEANINGS
 from frostline.sweeping.dataset import read_table
 
 SHORT = {"n": "tokens", "d": "dimension", "t": "until", "β": "beta"}
+"""Short names of columns."""
 MOST_CELLS = 200
-"""In one direction."""
-MOST_KINDS = 7
+"""Cells in one direction at most."""
+MOST_WORDS = 7
+"""Different words that colours can tell apart."""
 TICKS = 12
+"""Labels of an axis at most."""
 LONGEST_NAME = 24
-MOST_WRITTEN, MOST_ACROSS = 150, 15
-"""Cells whose numbers are written into them."""
+"""Characters of a label at most."""
+MOST_WRITTEN = 150
+"""Cells of a diagram whose numbers are written into them, at most."""
+MOST_ACROSS = 15
+"""Columns of a diagram whose numbers are written into its cells, at most."""
 LARGEST = 1e300
+"""The largest absolute value that matplotlib can draw."""
 KNOWN = {"yes": 2, "holds": 2, "no": 3, "fails": 3, "unknown": 1, "undecided": 1}
-"""Green, red, orange."""
+"""Places of verdicts in matplotlib's colours "tab10": green, red, orange."""
 FAILED = "#b3261e"
-DARK, LIGHT = "#101418", "#fcfdff"
+"""Colour of the crosses for failed runs."""
+DARK = "#101418"
+"""Colour of numbers on light cells."""
+LIGHT = "#fcfdff"
+"""Colour of numbers on dark cells."""
 
 
-@dataclass(frozen=True, eq=False)
-class Diagram:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagram(Result):
     """Cells ``values[row, column]`` over ``ys`` and ``xs``: the median of a number, or the most frequent text, of the
     runs there. ``runs`` counts those that finished, ``seen`` those of them that have a value, ``failed`` the others."""
 
@@ -49,104 +61,8 @@ class Diagram:
     seen: np.ndarray
     failed: np.ndarray
 
-    def draw(self) -> Figure:
-        """The picture."""
-        (ax,), figure = plot.panels(1, width=max(5.5, min(11.0, 2.5 + 0.45 * len(self.xs))), height=4.6)
-        ax.grid(False)
-        if self.values.dtype == object:
-            self._kinds(ax)
-        else:
-            self._numbers(ax, figure)
-        for row, column in np.argwhere(self.failed > 0):
-            # In a corner, clear of the number; seen on any colour.
-            for colour, width in ((LIGHT, 3.0), (FAILED, 1.5)):
-                ax.plot(column + 0.36, row + 0.34, "x", color=colour, ms=5, mew=width)
-        for axis, values, name in ((ax.xaxis, self.xs, self.x), (ax.yaxis, self.ys, self.y)):
-            shown = range(0, len(values), -(-len(values) // TICKS))
-            names = [_name(values[k]) for k in shown]
-            axis.set_ticks(list(shown), names)
-            if axis is ax.xaxis and max(map(len, names)) > 10:
-                for label in ax.get_xticklabels():
-                    label.set(rotation=30, ha="right", rotation_mode="anchor")
-            axis.set_label_text(name)
-        return figure
-
-    def _numbers(self, ax: Axes, figure: Figure) -> None:
-        seen = self.values[np.isfinite(self.values)]
-        if not len(seen):
-            raise BadParameter(f"no run that is done has a value of {self.color}; there is nothing to draw.")
-        if np.abs(seen).max() > LARGEST:
-            raise BadParameter(f"{self.color} goes up to {np.abs(seen).max():.3g}; that is too large to draw.")
-        wide = seen.min() > 0 and seen.max() > 30 * seen.min()
-        norm = matplotlib.colors.LogNorm() if wide else None
-        image = ax.imshow(
-            np.ma.masked_invalid(self.values),
-            origin="lower",
-            aspect="auto",
-            cmap="viridis",
-            norm=norm,
-            interpolation="none",
-        )
-        figure.colorbar(image, ax=ax, label=self.color)
-        self._empty(ax, np.isnan(self.values))
-        if self.values.size <= MOST_WRITTEN and len(self.xs) <= MOST_ACROSS:
-            for (row, column), value in np.ndenumerate(self.values):
-                if np.isfinite(value):
-                    # Light on dark and dark on light, in colours that do not follow the page.
-                    light = np.dot(image.to_rgba(value)[:3], (0.3, 0.6, 0.1)) > 0.5
-                    told = f"{value:.2g}" if abs(value) < 100 else f"{value:.3g}"
-                    if self.seen[row, column] < self.runs[row, column]:
-                        told += f"\n{self.seen[row, column]} of {self.runs[row, column]}"
-                    ax.text(column, row, told, ha="center", va="center", size=8, color=DARK if light else LIGHT)
-
-    def _kinds(self, ax: Axes) -> None:
-        found = sorted({value for value in self.values.ravel() if value is not None})
-        if not found:
-            raise BadParameter(f"no run that is done has a value of {self.color}; there is nothing to draw.")
-        if len(found) > MOST_KINDS:
-            raise BadParameter(f"{self.color} has {len(found)} different texts; a picture can tell {MOST_KINDS} apart.")
-        colours = _colours(found)
-        numbers = np.array([[np.nan if v is None else found.index(v) for v in row] for row in self.values], dtype=float)
-        ax.imshow(
-            np.ma.masked_invalid(numbers),
-            origin="lower",
-            aspect="auto",
-            cmap=matplotlib.colors.ListedColormap(colours),
-            vmin=-0.5,
-            vmax=len(found) - 0.5,
-            interpolation="none",
-        )
-        ax.set_title(self.color)
-        ax.legend(
-            handles=[Patch(color=colour, label=_name(text)) for colour, text in zip(colours, found, strict=True)],
-            loc="center left",
-            bbox_to_anchor=(1.01, 0.5),
-            frameon=False,
-        )
-        # Neighbours of one colour are still two cells.
-        ax.set_xticks(np.arange(1, len(self.xs)) - 0.5, minor=True)
-        ax.set_yticks(np.arange(1, len(self.ys)) - 0.5, minor=True)
-        ax.grid(True, which="minor", color=plot.FAINT, lw=0.6)
-        ax.tick_params(which="minor", length=0)
-        self._empty(ax, np.isnan(numbers))
-
-    def _empty(self, ax: Axes, empty: np.ndarray) -> None:
-        for row, column in np.argwhere(empty):
-            there = self.runs[row, column] + self.failed[row, column] > 0
-            ax.add_patch(
-                matplotlib.patches.Rectangle(
-                    (column - 0.5, row - 0.5),
-                    1,
-                    1,
-                    facecolor=plot.FAINT if there else "none",
-                    edgecolor=plot.FAINT,
-                    hatch=None if there else "///",
-                    lw=0,
-                )
-            )
-
     def describe(self) -> str:
-        """What is in the cells."""
+        """The cells in words: how many runs, over which values, and how many have none or failed."""
         how = "the most frequent one" if self.values.dtype == object else "the median"
         most = int(self.runs.max())
         each = "" if most <= 1 else f" Of several runs in a cell (up to {most}) it shows {how}."
@@ -160,11 +76,16 @@ class Diagram:
             f"{each}{failed}"
         )
 
+    def headline(self) -> str:
+        return f"{self.color} over {self.x} and {self.y}; {int(self.runs.sum())} runs"
 
-def diagram(table: pa.Table, *, x: str, y: str, color: str) -> Diagram:
+
+def make_diagram(table: pa.Table, *, x: str, y: str, color: str) -> Diagram:
     """The phase diagram of a sweep's table."""
-    own = table.column_names
-    x, y, color = (_column(table, name if name in own else SHORT.get(name, name)) for name in (x, y, color))
+    columns_of_table = table.column_names
+    x, y, color = (
+        _column(table, name if name in columns_of_table else SHORT.get(name, name)) for name in (x, y, color)
+    )
     if x == y:
         raise BadParameter(f"x and y are both {x}; take two different axes.")
     done = np.array(table["status"].to_pylist(), dtype=object) == "done"
@@ -184,46 +105,149 @@ def diagram(table: pa.Table, *, x: str, y: str, color: str) -> Diagram:
             cells.setdefault(place, []).append(str(value) if text else float(value))
     values = np.full(shape, None, dtype=object) if text else np.full(shape, np.nan)
     seen = np.zeros(shape, dtype=int)
-    for place, found in cells.items():
-        seen[place] = len(found)
-        values[place] = max(sorted(set(found)), key=found.count) if text else float(np.median(found))
+    for place, measured in cells.items():
+        seen[place] = len(measured)
+        values[place] = max(sorted(set(measured)), key=measured.count) if text else float(np.median(measured))
     return Diagram(x, y, color, xs, ys, values, runs, seen, failed)
 
 
 def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | None = None) -> Path:
-    """The page in the dataset, with SVG and PNG of the same name; its path. ``table``: some of the rows; else all."""
-    found = diagram(read_table(out) if table is None else table, x=x, y=y, color=color)
-    figure = found.draw()
-    stem = out / f"_diagram-{found.x}-{found.y}-{found.color}"
+    """Write the page into the dataset, with SVG and PNG beside it; its path. ``table``: the rows, or None for all."""
+    diagram = make_diagram(read_table(out) if table is None else table, x=x, y=y, color=color)
+    figure = draw(diagram)
+    stem = out / f"_diagram-{diagram.x}-{diagram.y}-{diagram.color}"
     # Names of columns have dots in them, which are no endings here.
     plot.save(figure, stem.with_name(stem.name + ".x"))
-    title = f"{found.color} over {found.x} and {found.y}"
+    title = f"{diagram.color} over {diagram.x} and {diagram.y}"
     reading = (
-        f"Each cell is one value of {found.x} and one of {found.y}; cells are equally large, whatever the steps "
-        f"between values. Pale grey: no run there has a value of {found.color}; a cell in which only some have says "
+        f"Each cell is one value of {diagram.x} and one of {diagram.y}; cells are equally large, whatever the steps "
+        f"between values. Pale grey: no run there has a value of {diagram.color}; a cell in which only some have says "
         "how many. Hatched: no run there. Crosses: some run there failed; its row says why."
     )
     rows = [
         [
-            _told(found.ys[row]),
-            _told(found.xs[column]),
-            _told(found.values[row, column]),
-            int(found.seen[row, column]),
+            _shown(diagram.ys[row]),
+            _shown(diagram.xs[column]),
+            _shown(diagram.values[row, column]),
+            int(diagram.seen[row, column]),
             *map(int, counts),
         ]
-        for row in range(len(found.ys))
-        for column in range(len(found.xs))
-        if any(counts := (found.runs[row, column], found.failed[row, column]))
+        for row in range(len(diagram.ys))
+        for column in range(len(diagram.xs))
+        if any(counts := (diagram.runs[row, column], diagram.failed[row, column]))
     ]
-    columns = [found.y, found.x, found.color, "runs with one", "runs done", "failed"]
+    columns = [diagram.y, diagram.x, diagram.color, "runs with one", "runs done", "failed"]
     return render(
         stem.with_name(stem.name + ".html"),
         "sweep.html",
         title=f"{out.resolve().name}: {title}",
-        sentence=found.describe(),
+        sentence=diagram.describe(),
         figures=[figure_section("diagram", "Phase diagram", reading, figure, label=title)],
         tables=[table_section("Cells", columns, rows)],
     )
+
+
+def draw(diagram: Diagram) -> Figure:
+    """The figure of a phase diagram."""
+    (ax,), figure = plot.panels(1, width=max(5.5, min(11.0, 2.5 + 0.45 * len(diagram.xs))), height=4.6)
+    ax.grid(False)
+    if diagram.values.dtype == object:
+        _draw_words(ax, diagram)
+    else:
+        _draw_numbers(ax, figure, diagram)
+    for row, column in np.argwhere(diagram.failed > 0):
+        # In a corner, clear of the number; seen on any colour.
+        for colour, width in ((LIGHT, 3.0), (FAILED, 1.5)):
+            ax.plot(column + 0.36, row + 0.34, "x", color=colour, ms=5, mew=width)
+    for axis, values, name in ((ax.xaxis, diagram.xs, diagram.x), (ax.yaxis, diagram.ys, diagram.y)):
+        shown = range(0, len(values), -(-len(values) // TICKS))
+        names = [_name(values[k]) for k in shown]
+        axis.set_ticks(list(shown), names)
+        if axis is ax.xaxis and max(map(len, names)) > 10:
+            for label in ax.get_xticklabels():
+                label.set(rotation=30, ha="right", rotation_mode="anchor")
+        axis.set_label_text(name)
+    return figure
+
+
+def _draw_numbers(ax: Axes, figure: Figure, diagram: Diagram) -> None:
+    seen = diagram.values[np.isfinite(diagram.values)]
+    if not len(seen):
+        raise BadParameter(f"no run that is done has a value of {diagram.color}; there is nothing to draw.")
+    if np.abs(seen).max() > LARGEST:
+        raise BadParameter(f"{diagram.color} goes up to {np.abs(seen).max():.3g}; that is too large to draw.")
+    wide = seen.min() > 0 and seen.max() > 30 * seen.min()
+    norm = matplotlib.colors.LogNorm() if wide else None
+    image = ax.imshow(
+        np.ma.masked_invalid(diagram.values),
+        origin="lower",
+        aspect="auto",
+        cmap="viridis",
+        norm=norm,
+        interpolation="none",
+    )
+    figure.colorbar(image, ax=ax, label=diagram.color)
+    _draw_empty(ax, diagram, np.isnan(diagram.values))
+    if diagram.values.size <= MOST_WRITTEN and len(diagram.xs) <= MOST_ACROSS:
+        for (row, column), value in np.ndenumerate(diagram.values):
+            if np.isfinite(value):
+                # Light on dark and dark on light, in colours that stay when the page turns dark.
+                light = np.dot(image.to_rgba(value)[:3], (0.3, 0.6, 0.1)) > 0.5
+                label = f"{value:.2g}" if abs(value) < 100 else f"{value:.3g}"
+                if diagram.seen[row, column] < diagram.runs[row, column]:
+                    label += f"\n{diagram.seen[row, column]} of {diagram.runs[row, column]}"
+                ax.text(column, row, label, ha="center", va="center", size=8, color=DARK if light else LIGHT)
+
+
+def _draw_words(ax: Axes, diagram: Diagram) -> None:
+    words = sorted({value for value in diagram.values.ravel() if value is not None})
+    if not words:
+        raise BadParameter(f"no run that is done has a value of {diagram.color}; there is nothing to draw.")
+    if len(words) > MOST_WORDS:
+        raise BadParameter(f"{diagram.color} has {len(words)} different texts; a picture can tell {MOST_WORDS} apart.")
+    colours = _colours(words)
+    numbers = np.array(
+        [[np.nan if word is None else words.index(word) for word in row] for row in diagram.values], dtype=float
+    )
+    ax.imshow(
+        np.ma.masked_invalid(numbers),
+        origin="lower",
+        aspect="auto",
+        cmap=matplotlib.colors.ListedColormap(colours),
+        vmin=-0.5,
+        vmax=len(words) - 0.5,
+        interpolation="none",
+    )
+    ax.set_title(diagram.color)
+    ax.legend(
+        handles=[Patch(color=colour, label=_name(word)) for colour, word in zip(colours, words, strict=True)],
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        frameon=False,
+    )
+    # Neighbours of one colour are still two cells.
+    ax.set_xticks(np.arange(1, len(diagram.xs)) - 0.5, minor=True)
+    ax.set_yticks(np.arange(1, len(diagram.ys)) - 0.5, minor=True)
+    ax.grid(True, which="minor", color=plot.FAINT, lw=0.6)
+    ax.tick_params(which="minor", length=0)
+    _draw_empty(ax, diagram, np.isnan(numbers))
+
+
+def _draw_empty(ax: Axes, diagram: Diagram, empty: np.ndarray) -> None:
+    """Pale grey where runs are done without a value, hatched where there are none."""
+    for row, column in np.argwhere(empty):
+        there = diagram.runs[row, column] + diagram.failed[row, column] > 0
+        ax.add_patch(
+            matplotlib.patches.Rectangle(
+                (column - 0.5, row - 0.5),
+                1,
+                1,
+                facecolor=plot.FAINT if there else "none",
+                edgecolor=plot.FAINT,
+                hatch=None if there else "///",
+                lw=0,
+            )
+        )
 
 
 def _column(table: pa.Table, name: str) -> str:
@@ -235,31 +259,31 @@ def _column(table: pa.Table, name: str) -> str:
 
 
 def _sorted(values: Sequence[Any], name: str) -> tuple[Any, ...]:
-    found = sorted({value for value in values if value is not None})
-    if not found:
+    different = sorted({value for value in values if value is not None})
+    if not different:
         raise BadParameter(f"no run has a value of {name}; there is nothing to draw.")
-    if len(found) > MOST_CELLS:
-        raise BadParameter(f"{name} has {len(found)} different values; {MOST_CELLS} fit into a picture.")
-    return tuple(found)
+    if len(different) > MOST_CELLS:
+        raise BadParameter(f"{name} has {len(different)} different values; {MOST_CELLS} fit into a picture.")
+    return tuple(different)
 
 
 def _name(value: Any) -> str:
-    """Short, for an axis or a legend: of paths the end tells them apart."""
+    """A short name for an axis or a legend; of long ones the end, which tells paths apart."""
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 100 or abs(value) >= 1e5 else f"{value:.0f}"
-    # Signs that a picture cannot show, and those that would be read as mathematics.
-    told = "".join(sign if sign.isprintable() else "·" for sign in str(value)).replace("$", r"\$")
-    return told if len(told) <= LONGEST_NAME else "…" + told[-LONGEST_NAME:]
+    # Signs that a figure cannot show become dots; dollars would begin a formula.
+    name = "".join(sign if sign.isprintable() else "·" for sign in str(value)).replace("$", r"\$")
+    return name if len(name) <= LONGEST_NAME else "…" + name[-LONGEST_NAME:]
 
 
-def _colours(found: Sequence[str]) -> list[str]:
-    """The same for the same word in every diagram, where it is a word of verdicts; others by their place."""
+def _colours(words: Sequence[str]) -> list[str]:
+    """Colours of words: a verdict has the same one in every diagram, other words by their place."""
     table = matplotlib.colormaps["tab10"]
     free = iter(k for k in range(10) if k not in KNOWN.values())
-    return [matplotlib.colors.to_hex(table(KNOWN[text] if text in KNOWN else next(free))) for text in found]
+    return [matplotlib.colors.to_hex(table(KNOWN[word] if word in KNOWN else next(free))) for word in words]
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,10 +1,9 @@
-"""A sweep as users write it (TOML): a command, its spec, axes to vary, conditions, a budget; and the runs it means."""
+"""Plans of sweeps as users write them (TOML): a command, its spec, axes, conditions, a budget; and their runs."""
 
 import copy
 import itertools
 import math
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +13,23 @@ import msgspec
 
 from frostline.errors import BadSpec
 from frostline.files.suggestions import suggestion
+from frostline.files.toml_tables import read_toml
 from frostline.sweeping.conditions import condition
 from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.kinds.base import WHOLE, Kind, Table
 
 LARGEST = 2_000_000
-"""Combinations that can be walked through; of more, most axes are a mistake."""
+"""Combinations of a plan at most: walking through more would take minutes."""
 OUT = "runs"
+"""The folder of the dataset where the file names none."""
 RANGE = re.compile(r"\s*(-?\d{1,18})\s*\.\.\s*(-?\d{1,18})\s*")
+"""A range of whole numbers, such as "0..9"."""
 ALIASES = {"tokens.count": "tokens"}
+"""Other names of keys, which axes may have."""
 
 
 class Budget(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How much may be spent: runs (more are refused), and minutes (then no new run is begun)."""
+    """Limits of a sweep: runs (plans of more are refused) and minutes (after them no run is begun)."""
 
     runs: int = 100_000
     minutes: float | None = None
@@ -42,7 +45,7 @@ class Spread(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"
 
 
 class SweepSpec(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a sweep file may say."""
+    """The keys of a sweep file."""
 
     command: str
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -55,7 +58,7 @@ class SweepSpec(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a sweep: what it is asked, and the name that its result goes by."""
+    """One run of a sweep: its own spec, and the name of its result."""
 
     id: str
     table: Table
@@ -63,7 +66,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A sweep, checked. ``axes``: for each group of keys that move together the values they take."""
+    """A checked sweep. ``axes``: the values of each group of keys that move together."""
 
     kind: Kind
     base: Table
@@ -75,32 +78,32 @@ class Plan:
 
     @property
     def combinations(self) -> int:
-        """Before conditions."""
+        """Their number before conditions."""
         return math.prod(len(values) for values in self.axes.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the axes, in the order of the file."""
+        """Names of the axes, in the order of the file."""
         return tuple(itertools.chain.from_iterable(self.axes))
 
     def count(self) -> int:
-        """How many runs there are, conditions applied; a BadSpec if more than the budget."""
-        found = sum(1 for _ in self._chosen()) if self.conditions else self.combinations
-        if found > self.budget.runs:
-            chosen = f", {found:,} of them chosen by where" if self.conditions else ""
+        """The number of runs after conditions; a BadSpec if it is above the budget, or zero."""
+        runs = sum(1 for _ in self._chosen()) if self.conditions else self.combinations
+        if runs > self.budget.runs:
+            chosen = f", {runs:,} of them chosen by where" if self.conditions else ""
             raise BadSpec(f"{_in_words(self.axes)}{chosen}; the budget is {self.budget.runs:,}. {_advice(self.axes)}")
-        if not found:
+        if not runs:
             raise BadSpec(f"{_in_words(self.axes)}, and none of them meets where; loosen it.")
-        return found
+        return runs
 
     def runs(self) -> Iterator[Run]:
-        """In the order of the axes, the last one fastest; made as they are asked for."""
+        """The runs in the order of the axes, the last one fastest; made one by one."""
         for values in self._chosen():
             table = self._table(values)
             yield Run(self.kind.identity(table), table)
 
     def ids(self) -> set[str]:
-        """Of all runs."""
+        """The ids of all runs."""
         return {run.id for run in self.runs()}
 
     def _chosen(self) -> Iterator[dict[str, Any]]:
@@ -117,6 +120,7 @@ class Plan:
 
 
 Lists = Mapping[tuple[str, ...], Sequence[Any]]
+"""The values of each axis."""
 
 
 def _in_words(axes: Lists) -> str:
@@ -135,14 +139,7 @@ def _advice(axes: Lists) -> str:
 
 def read(path: str | Path, *, out: str | None = None) -> Plan:
     """The plan in a TOML file."""
-    try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadSpec(f"cannot read the sweep {str(path)!r}: {reason}.") from None
-    except (ValueError, RecursionError) as error:
-        raise BadSpec(f"{path} is not TOML: {error}.") from None
-    return parse(table, out=out, source=str(path))
+    return parse(read_toml(path, holding="the sweep"), out=out, source=str(path))
 
 
 def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "the sweep") -> Plan:
@@ -151,65 +148,69 @@ def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "th
         if not isinstance(key, str) or key not in SweepSpec.__struct_fields__:
             raise BadSpec(f"{source} has the unknown key {key!r}; {suggestion(str(key), SweepSpec.__struct_fields__)}")
     try:
-        asked = msgspec.convert(dict(table), SweepSpec)
-        _check_numbers([asked.spec, asked.axes], source)
-        return _plan(asked, out, source)
+        spec = msgspec.convert(dict(table), SweepSpec)
+        _check_numbers([spec.spec, spec.axes], source)
+        return _plan(spec, out, source)
     except msgspec.ValidationError as error:
         raise BadSpec(f"{source}: {error}.") from None
     except RecursionError:
         raise BadSpec(f"{source} is nested too deeply.") from None
 
 
-def _plan(asked: SweepSpec, out: str | None, source: str) -> Plan:
-    if asked.command not in KINDS:
-        raise BadSpec(f"{source}: command = {asked.command!r}; {suggestion(asked.command, KINDS)}")
-    if asked.budget.runs < 1 or (asked.budget.minutes is not None and not asked.budget.minutes > 0):
+def _plan(sweep: SweepSpec, out: str | None, source: str) -> Plan:
+    if sweep.command not in KINDS:
+        raise BadSpec(f"{source}: command = {sweep.command!r}; {suggestion(sweep.command, KINDS)}")
+    if sweep.budget.runs < 1 or (sweep.budget.minutes is not None and not sweep.budget.minutes > 0):
         raise BadSpec(f"{source}: a budget must be above zero.")
-    kind = KINDS[asked.command]
-    if asked.arrays and not kind.arrays:
+    kind = KINDS[sweep.command]
+    if sweep.arrays and not kind.arrays:
         raise BadSpec(f"{source}: {kind.name} has no arrays to keep; leave arrays out.")
-    lists: dict[tuple[str, ...], Sequence[Any]] = {}
-    for key, value in _flat_axes(asked.axes, kind):
-        names = tuple(ALIASES.get(name.strip(), name.strip()) for name in key.split(","))
-        for name in names:
-            if name not in kind.keys:
-                raise BadSpec(f"{source}: the axis {name!r} is no key of {kind.name}; {suggestion(name, kind.keys)}")
-        if names in lists:
-            raise BadSpec(f"{source}: {','.join(names)} is on two axes.")
-        lists[names] = _listed(names, value, source, whole=kind.keys[names[0]] == WHOLE)
-    if math.prod(len(values) for values in lists.values()) > LARGEST:
-        raise BadSpec(f"{source}: {_in_words(lists)}; even walking through them is too much. {_advice(lists)}")
-    flat = list(itertools.chain.from_iterable(lists))
-    twice = {name for name in flat if flat.count(name) > 1}
-    if twice:
-        raise BadSpec(f"{source}: {', '.join(sorted(twice))} is on two axes.")
-    where = [asked.where] if isinstance(asked.where, str) else asked.where
-    folder = asked.out if out is None else out
+    lists = _lists(sweep.axes, kind, source)
+    names_of_axes = list(itertools.chain.from_iterable(lists))
+    where = [sweep.where] if isinstance(sweep.where, str) else sweep.where
+    folder = sweep.out if out is None else out
     if not folder or "\0" in folder:
         raise BadSpec(f"{source}: out = {folder!r} is no folder.")
     plan = Plan(
         kind,
-        copy.deepcopy(asked.spec),
+        copy.deepcopy(sweep.spec),
         {names: _values(names, values, source) for names, values in lists.items()},
-        tuple(condition(one, flat) for one in where),
-        asked.budget,
-        asked.arrays,
+        tuple(condition(text, names_of_axes) for text in where),
+        sweep.budget,
+        sweep.arrays,
         Path(folder),
     )
     try:
         plan.count()
-        # What was written out is looked at one by one; of ranges and spreads the ends stand for all.
+        # Values that are written out are parsed one by one; of ranges and spreads the two ends stand for all.
         _check_each(plan, {names for names, value in lists.items() if isinstance(value, list)})
     except BadSpec as error:
         raise BadSpec(f"{source}: {error}") from None
     return plan
 
 
+def _lists(axes: Mapping[str, Any], kind: Kind, source: str) -> Lists:
+    """The values of each axis; a BadSpec for unknown names, names that are on two axes, and too many combinations."""
+    lists: dict[tuple[str, ...], Sequence[Any]] = {}
+    for key, value in _flat_axes(axes, kind):
+        names = tuple(ALIASES.get(name.strip(), name.strip()) for name in key.split(","))
+        for name in names:
+            if name not in kind.keys:
+                raise BadSpec(f"{source}: the axis {name!r} is no key of {kind.name}; {suggestion(name, kind.keys)}")
+        taken = {*itertools.chain.from_iterable(lists), *(name for name in names if names.count(name) > 1)}
+        if twice := sorted(taken & set(names)):
+            raise BadSpec(f"{source}: {', '.join(twice)} is on two axes.")
+        lists[names] = _listed(names, value, source, whole=kind.keys[names[0]] == WHOLE)
+    if math.prod(len(values) for values in lists.values()) > LARGEST:
+        raise BadSpec(f"{source}: {_in_words(lists)}; even walking through them is too much. {_advice(lists)}")
+    return lists
+
+
 def _check_numbers(value: Any, source: str) -> None:
-    """What neither JSON nor Parquet can hold would not be told apart from nothing, or be lost."""
+    """Refuse numbers that JSON and Parquet cannot hold: they would be lost, or read as missing."""
     if isinstance(value, dict | list | tuple):
-        for one in value.values() if isinstance(value, dict) else value:
-            _check_numbers(one, source)
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_numbers(item, source)
     elif isinstance(value, float) and not math.isfinite(value):
         raise BadSpec(f"{source}: {value} is no value for a run; numbers are finite.")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -217,72 +218,72 @@ def _check_numbers(value: Any, source: str) -> None:
 
 
 def _flat_axes(axes: Mapping[str, Any], kind: Kind, above: str = "") -> Iterator[tuple[str, Any]]:
-    """``tokens.concentration = [1, 2]`` without quotes is a table in TOML."""
+    """The axes by their dotted names: ``tokens.concentration = [1, 2]`` without quotes is a table in TOML."""
     for key, value in axes.items():
         name = above + key
         inside = isinstance(value, dict) and not {"from", "to", "count"} <= set(value)
-        if inside and any(one.startswith(f"{name}.") for one in (*kind.keys, *ALIASES)):
+        if inside and any(known.startswith(f"{name}.") for known in (*kind.keys, *ALIASES)):
             yield from _flat_axes(value, kind, f"{name}.")
         else:
             yield name, value
 
 
 def _listed(names: tuple[str, ...], value: Any, source: str, *, whole: bool) -> Sequence[Any]:
-    """The values of an axis, one after the other, not yet made."""
+    """The values of an axis as a sequence; a range stays one."""
     name = ",".join(names)
-    found: Sequence[Any]
+    listed: Sequence[Any]
     if isinstance(value, str):
         ends = RANGE.fullmatch(value)
         if ends is None:
             raise BadSpec(f'{source}: the axis {name} is {value[:80]!r}; write a list, or a range like "0..9".')
-        found = range(int(ends[1]), int(ends[2]) + 1)
+        listed = range(int(ends[1]), int(ends[2]) + 1)
     elif isinstance(value, dict):
-        found = tuple(_spread(name, value, source, whole=whole))
+        listed = tuple(_spread(name, value, source, whole=whole))
     elif isinstance(value, list):
-        found = value
+        listed = value
     else:
         like = list(value) if isinstance(value, tuple) else [value]
         raise BadSpec(f'{source}: the axis {name} is {value!r}; write a list, for example {like!r}, or "0..9".')
-    if not found:
+    if not listed:
         raise BadSpec(f"{source}: the axis {name} is empty; give it values, or leave it out.")
-    return found
+    return listed
 
 
-def _values(names: tuple[str, ...], found: Sequence[Any], source: str) -> tuple[tuple[Any, ...], ...]:
-    """What the names of an axis take: a tuple of as many values at a time."""
+def _values(names: tuple[str, ...], listed: Sequence[Any], source: str) -> tuple[tuple[Any, ...], ...]:
+    """The values of an axis, each a tuple with one value for each of its names."""
     if len(names) == 1:
-        return tuple((one,) for one in found)
+        return tuple((value,) for value in listed)
     name = ",".join(names)
-    for one in found:
-        if not isinstance(one, list) or len(one) != len(names):
+    for values in listed:
+        if not isinstance(values, list) or len(values) != len(names):
             raise BadSpec(
-                f"{source}: values of the axis {name} are lists of {len(names)}, one for each name; got {one!r}."
+                f"{source}: values of the axis {name} are lists of {len(names)}, one for each name; got {values!r}."
             )
-    return tuple(tuple(one) for one in found)
+    return tuple(tuple(values) for values in listed)
 
 
 def _spread(name: str, value: dict[str, Any], source: str, *, whole: bool) -> list[float]:
     try:
-        asked = msgspec.convert(value, Spread)
+        spread = msgspec.convert(value, Spread)
     except msgspec.ValidationError as error:
         raise BadSpec(f"{source}: the axis {name}: {error}; write {{from = 1, to = 1e4, count = 9}}.") from None
-    if not 1 <= asked.count <= LARGEST or asked.scale not in ("linear", "log"):
+    if not 1 <= spread.count <= LARGEST or spread.scale not in ("linear", "log"):
         raise BadSpec(f'{source}: the axis {name}: count is 1 to {LARGEST:,}, scale "linear" or "log".')
-    if asked.scale == "log" and not (asked.start > 0 and asked.to > 0):
+    if spread.scale == "log" and not (spread.start > 0 and spread.to > 0):
         raise BadSpec(f"{source}: the axis {name} is logarithmic, and its ends must be above zero.")
-    shares = [k / max(asked.count - 1, 1) for k in range(asked.count)]
-    if asked.scale == "log":
-        made = [asked.start * (asked.to / asked.start) ** share for share in shares]
+    shares = [k / max(spread.count - 1, 1) for k in range(spread.count)]
+    if spread.scale == "log":
+        made = [spread.start * (spread.to / spread.start) ** share for share in shares]
     else:
-        made = [asked.start * (1 - share) + asked.to * share for share in shares]
-    # Rounded, so that decades are decades: 10, not 10.000000000000002. Of whole numbers no two are the same.
-    found = list(dict.fromkeys(map(round, made))) if whole else [float(f"{one:.12g}") for one in made]
-    _check_numbers(found, f"{source}: the axis {name}")
-    return found
+        made = [spread.start * (1 - share) + spread.to * share for share in shares]
+    # Rounded, so that decades are decades: 10, not 10.000000000000002. Whole numbers are kept once each.
+    rounded = list(dict.fromkeys(map(round, made))) if whole else [float(f"{number:.12g}") for number in made]
+    _check_numbers(rounded, f"{source}: the axis {name}")
+    return rounded
 
 
 def _check_each(plan: Plan, written: Collection[tuple[str, ...]]) -> None:
-    """Each value of each axis by itself, the others at their first: what cannot be read is said before any run."""
+    """Parse each value of each axis, the other axes at their first value: a bad one is refused before any run."""
     first = {name: value for names, values in plan.axes.items() for name, value in zip(names, values[0], strict=True)}
     for names, values in plan.axes.items():
         for value in values if names in written else (values[0], values[-1]):
@@ -295,11 +296,11 @@ def _put(table: Table, name: str, value: Any) -> None:
     """Set a key, or a dotted one: ``tokens.count``."""
     *parents, last = name.split(".")
     for parent in parents:
-        own = table.get(parent)
-        if not isinstance(own, dict):
+        inner = table.get(parent)
+        if not isinstance(inner, dict):
             # ``tokens = 400`` is short for its count.
-            own = {} if own is None else {"count": own}
-        table[parent] = table = own
+            inner = {} if inner is None else {"count": inner}
+        table[parent] = table = inner
     if last == "tokens" and isinstance(table.get("tokens"), dict) and isinstance(value, int):
         table["tokens"] = {**table["tokens"], "count": value}
     else:

@@ -1,4 +1,4 @@
-"""One large problem on many processes: a mean map whose queries are split, an audit whose texts are."""
+"""One large problem on many processes: a mean map with its queries split, an audit with its texts split."""
 
 import copy
 import socket
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 PIECES = 4
-"""For each thread of the cluster: the last piece is waited for, and should be small."""
+"""Pieces for each thread of the cluster: all wait for the last piece, so it should be small."""
 
 
 def mean_map(
@@ -45,19 +45,19 @@ def mean_map(
     ``engine`` "dense" gives what one process gives, to rounding; "tree" groups the queries of a piece among themselves
     and agrees to its tolerance.
     """
-    given, kind = as_tensor(x, "x")
-    queries = given.cpu()
+    tensor, kind = as_tensor(x, "x")
+    queries = tensor.cpu()
     if queries.ndim != 2:
         raise BadParameter(f"x has shape {tuple(queries.shape)}; queries to be split are (q, d).")
-    known = queries if sources is None else as_tensor(sources, "sources")[0]
+    sources = queries if sources is None else as_tensor(sources, "sources")[0]
     count = min(len(queries), PIECES * _threads(client))
-    everywhere = _everywhere(client, _Problem(head, known.cpu().numpy(), options))
+    everywhere = _everywhere(client, _Problem(head, sources.cpu().numpy(), options))
     pieces = [piece.numpy() for piece in torch.tensor_split(queries, count)]
     code = code_version()
     futures = [client.submit(_piece, code, everywhere, piece, engine, pure=False) for piece in pieces]
     with _sentences():
-        found = client.gather(futures)
-    return kind.restore(torch.from_numpy(np.concatenate(found)))
+        means = client.gather(futures)
+    return kind.restore(torch.from_numpy(np.concatenate(means)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +73,9 @@ def _piece(code: str, problem: _Problem, queries: np.ndarray, engine: str) -> np
 
 
 def _everywhere(client: "Client", thing: object) -> Any:
-    """Sent to every worker, under a name of its own: things that hash alike would be taken for one another."""
-    (found,) = client.scatter([thing], broadcast=True, hash=False)
-    return found
+    """Send a thing to every worker, under a name of its own: by hash two things might be taken for one another."""
+    (future,) = client.scatter([thing], broadcast=True, hash=False)
+    return future
 
 
 def audit(model: "str | Path | nn.Module", texts: Sequence[str], *, client: "Client", **options: Any) -> Audit:
@@ -99,12 +99,12 @@ def _measuring(client: "Client") -> Callable[..., Clouds]:
     ) -> Clouds:
         from distributed import as_completed
 
-        # Open files do not travel: a worker opens the folder itself. What has none is the model.
+        # Open files cannot be sent: a worker opens the folder itself. A live model, which has no folder, is sent.
         source = _everywhere(client, _Live.of(model)) if encoder.folder is None else _Folder.of(encoder.folder)
-        chosen, everything, code = chosen_of(tokenized), list(batches(tokenized)), code_version()
+        chosen, every_batch, code = chosen_of(tokenized), list(batches(tokenized)), code_version()
         _threads(client)
-        futures = [client.submit(_part, code, source, batch, chosen, pure=False) for batch in everything]
-        sizes = {future.key: len(batch.numbers) for future, batch in zip(futures, everything, strict=True)}
+        futures = [client.submit(_part, code, source, batch, chosen, pure=False) for batch in every_batch]
+        sizes = {future.key: len(batch.numbers) for future, batch in zip(futures, every_batch, strict=True)}
         done, parts = 0, []
         with _sentences():
             for future, part in as_completed(futures, loop=client.loop, with_results=True):
@@ -118,7 +118,7 @@ def _measuring(client: "Client") -> Callable[..., Clouds]:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A model that workers read themselves, and what they must find there."""
+    """A model that workers read themselves, and the digest of its files, which must be the same there."""
 
     path: Path
     content: bytes
@@ -138,7 +138,7 @@ class _Folder:
 
 @dataclass(frozen=True, eq=False)
 class _Live:
-    """A live model as it travels: once it has run, hooks of transformers keep the model itself at home."""
+    """A live model as it is sent: once it has run, hooks of transformers prevent that the model itself is pickled."""
 
     kind: type
     config: Any
@@ -149,9 +149,9 @@ class _Live:
         return cls(type(model), copy.deepcopy(model.config), model.state_dict())
 
     def open(self) -> nn.Module:
-        made: nn.Module = self.kind(self.config)
-        made.load_state_dict(self.state)
-        return made.eval().requires_grad_(False)
+        model: nn.Module = self.kind(self.config)
+        model.load_state_dict(self.state)
+        return model.eval().requires_grad_(False)
 
 
 def _part(code: str, source: "_Folder | _Live", batch: Batch, chosen: Chosen) -> Part:
@@ -161,7 +161,7 @@ def _part(code: str, source: "_Folder | _Live", batch: Batch, chosen: Chosen) ->
 
 @lru_cache(2)
 def _taken_apart(source: "_Folder | _Live") -> tuple[Encoder, list[FoldedLayer], Norm, Model]:
-    """Once for all batches that a worker gets of a model."""
+    """The parts of a model, made once for all its batches on a worker."""
     if isinstance(source, _Folder):
         encoder = source.load()
         model = open_model(encoder)
@@ -173,15 +173,15 @@ def _taken_apart(source: "_Folder | _Live") -> tuple[Encoder, list[FoldedLayer],
 
 
 def _threads(client: "Client") -> int:
-    found = sum(client.nthreads().values())
-    if not found:
+    threads = sum(client.nthreads().values())
+    if not threads:
         raise BadParameter("the cluster has no workers; start some with: dask worker ADDRESS")
-    return int(found)
+    return int(threads)
 
 
 @contextmanager
 def _sentences() -> Iterator[None]:
-    """What Dask says when workers or the scheduler are gone for good, as a sentence."""
+    """A BadCluster with a sentence where Dask raises that workers or the scheduler are gone for good."""
     from distributed import KilledWorker
 
     try:

@@ -1,4 +1,4 @@
-"""What a worker does: some runs, each to a row; a run that fails is a row with its error."""
+"""The work of one worker: runs in, rows out; a run that fails is a row with its error."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from frostline.sweeping.kinds import KINDS
 from frostline.sweeping.kinds.base import Table, code_version
 
 LONGEST_ERROR = 2000
+"""Characters of an error in a row at most."""
 _one_at_a_time = threading.Lock()
 """Compiled loops use all threads they are given: two runs in one process would fight, and may abort it."""
 
@@ -27,8 +28,8 @@ _one_at_a_time = threading.Lock()
 def work(
     command: str, code: str, runs: list[tuple[str, Table]], *, arrays: bool, threads: int, folder: str
 ) -> list[tuple[dict[str, Any], bytes | None]]:
-    """Rows of the runs, in their order, with their arrays where asked for. ``folder``: where the client is, and so what
-    paths are relative to."""
+    """Rows of the runs, in their order, with their arrays where asked for. ``folder``: the client's folder, which paths
+    are relative to."""
     check_code(code)
     with _one_at_a_time, chdir(folder) if os.path.isdir(folder) else nullcontext():
         _use(threads)
@@ -36,7 +37,7 @@ def work(
 
 
 def check_code(code: str) -> None:
-    """What is computed here is what the client would compute."""
+    """Refuse work where this machine has other code than the client."""
     if code_version() != code:
         raise BadCluster(
             f"the worker on {socket.gethostname()} has frostline {code_version()}, and this client has {code}; install "
@@ -60,17 +61,17 @@ def _row(command: str, id: str, table: Table, arrays: bool) -> tuple[dict[str, A
                 f"a file that the spec names is not the same on {socket.gethostname()} as the client saw it, or not "
                 "there; workers need the same files at the same paths, unchanged while the sweep lasts."
             )
-        found, kept = KINDS[command].run(table)
-        row |= found | {"status": "done", "error": None}
+        measures, kept = KINDS[command].run(table)
+        row |= measures | {"status": "done", "error": None}
         if arrays:
             blob = save({name: array.contiguous() for name, array in kept.items()})
     except (FrostlineError, MemoryError) as error:
         row |= {"status": "failed", "error": str(error)[:LONGEST_ERROR] or type(error).__name__}
     except Exception as error:
-        # Not ours to have foreseen: where it happened helps to mend it.
+        # An unforeseen error is reported with its place.
         where = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-        row |= {"status": "failed", "error": told[:LONGEST_ERROR]}
+        sentence = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+        row |= {"status": "failed", "error": sentence[:LONGEST_ERROR]}
     row["seconds"] = round(time.time() - began, 4)
     return plain(row), blob
 

@@ -174,7 +174,7 @@ def _work(comparison: Comparison) -> Figure:
             values = np.array(comparison.layers[f"{name}_{which}"].to_pylist(), dtype=float)
             ax.plot(np.arange(len(values)), values, "os"[place] + "-", ms=3, color=colour, label=which)
         ax.set(xlabel="layer", title=title)
-        ax.set_xticks(range(0, len(found.layers), max(1, len(found.layers) // 8)))
+        ax.set_xticks(range(0, len(values), max(1, len(values) // 8)))
         ax.legend(fontsize=8, frameon=False)
     return figure
 

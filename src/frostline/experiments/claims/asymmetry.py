@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
+from frostline.experiments.random_heads import head_of
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.sample import nodes, vmf
 from frostline.sphere import normalise
@@ -20,6 +21,7 @@ from frostline.transport.solve import wasserstein
 CRITICAL = 0.125
 """A(s) = [[1, s], [−s, .75]] has real eigenvalues below this s, a Jordan block at it, a complex pair above."""
 TILT = (0.36, 0.48)
+"""Tilt of the smooth start."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     tick("an oblique projection")
     S = np.eye(3) + np.array([[0.0, 0.0, 1.2], [0.0, 0.0, -0.6], [0.0, 0.0, 0.0]])
     A = S @ np.diag([1.0, 1.0, 0.1]) @ np.linalg.inv(S)
-    B = np.diag([1.0, 0.8, 0.6])
-    head = Attention.from_matrices(B, A @ np.linalg.inv(B).T, size.beta)
+    head = head_of(A, np.diag([1.0, 0.8, 0.6]), size.beta)
     x0 = vmf(size.tokens, [0.3, 0.3, 0.9], 3.0, seed=rng)
     oblique = limit(head)(x0)
     upright = normalise(x0 * np.array([1.0, 1.0, 0.0]))
@@ -86,6 +87,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
 
 TAUS = np.geomspace(20.0, 200.0, 6)
+"""Clocks at which the Jordan block is measured."""
 
 
 def _skewed(skew: float) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -160,14 +162,14 @@ def draw(evidence: Evidence) -> Figure:
     left.legend(fontsize=8, frameon=False)
     betas = np.unique(depth["beta"])
     for number, beta in enumerate(betas):
-        mine = depth["beta"] == beta
+        chosen = depth["beta"] == beta
         colour = plot.shade(number, len(betas))
-        middle.plot(depth["asymmetry"][mine], depth["smallest"][mine], "o-", color=colour, label=f"β = {beta:g}")
+        middle.plot(depth["asymmetry"][chosen], depth["smallest"][chosen], "o-", color=colour, label=f"β = {beta:g}")
     middle.set(xlabel="‖A − Aᵀ‖/2‖A‖", ylabel="smallest W₂ to the limit", title="the theorem's shape, skewed")
     middle.legend(fontsize=8, frameon=False)
     for p, paint in ((1, plot.BLUE), (2, plot.ORANGE)):
-        mine = jordan["p"] == p
-        right.loglog(jordan["tau"][mine], jordan["W"][mine], "o-", color=paint, label=f"$W_{p}$")
+        chosen = jordan["p"] == p
+        right.loglog(jordan["tau"][chosen], jordan["W"][chosen], "o-", color=paint, label=f"$W_{p}$")
     plot.x_ticks(right, TAUS)
     right.set(xlabel="clock τ", title="a Jordan block: slopes −1 and −1/2")
     right.legend(fontsize=8, frameon=False)
@@ -176,16 +178,7 @@ def draw(evidence: Evidence) -> Figure:
 
 CLAIM = Claim(
     name="asymmetry",
-    title="Without symmetry",
-    statement="The paper takes A symmetric. Without that, the limit is the spectral (oblique) projection while the "
-    "leading eigenvalue is real and semisimple; a complex pair gives a rotation, a Jordan block an "
-    "algebraic approach.",
-    reading="Left: all tokens against the two candidate limits. Middle: how close tokens come for A = [[1, s], [−s,"
-    " .75]] as s grows towards the value at which its eigenvalues meet: colder stays closer, although the "
-    "gap closes. Right: the slow approach of a Jordan block.",
-    assumed="Left: random tokens on S² from a tilted density, a strongly non-normal A with a two-dimensional "
-    "leading space. Middle and the rotation: weighted nodes on the circle. The Jordan block: zero "
-    "temperature, at a common clock.",
+    prose=read_prose(__name__),
     sizes={
         "test": Size(300, 100.0, (0.0, 0.1), (30.0, 300.0), 300, 24.0),
         "full": Size(1400, 300.0, (0.0, 0.04, 0.08, 0.1, 0.115), (100.0, 1000.0, 10_000.0), 2000, 36.0),

@@ -1,4 +1,4 @@
-"""All claims, in the order of the paper."""
+"""The catalogue of all claims, in the order of the paper."""
 
 from frostline.errors import BadParameter
 from frostline.experiments.claim import Claim

@@ -47,15 +47,17 @@ def distances(setting: Setting, betas: Sequence[float], until: float) -> Rows:
     half = Setting(setting.B, setting.V, setting.tilt, setting.count // 2, setting.mirrored)
     times = follow(setting, betas[0], until).times
     # Zero temperature knows no β: one path for all.
-    starts = {one: one.start() for one in (setting, half)}
-    cold = {one: zero_temperature(one.head(1.0), start.tokens, times=times).tokens for one, start in starts.items()}
+    starts = {nodes: nodes.start() for nodes in (setting, half)}
+    cold = {
+        nodes: zero_temperature(nodes.head(1.0), start.tokens, times=times).tokens for nodes, start in starts.items()
+    }
     for beta in betas:
         fine, coarse = (
             [
-                _circular(x, y, starts[one].weights)
-                for x, y in zip(follow(one, beta, until).run.tokens, cold[one], strict=True)
+                _circular(x, y, starts[nodes].weights)
+                for x, y in zip(follow(nodes, beta, until).run.tokens, cold[nodes], strict=True)
             ]
-            for one in (setting, half)
+            for nodes in (setting, half)
         )
         rows.add(beta, times, fine, coarse)
     return rows
@@ -71,13 +73,13 @@ def hardest(setting: Setting, betas: Sequence[float]) -> Rows:
     """For each β the largest W₂(ρ_t^β, ρ_t^∞) at an early time, over the places of the bump."""
     rows = Rows("beta", "place", "W2")
     for beta in betas:
-        head, found = setting.head(beta), []
+        head, distances = setting.head(beta), []
         for place in PLACES:
             x, weights = _bump(place * beta**-0.5, beta)
             run = simulate(head, x, weights=weights, until=EARLY, save_at=[EARLY])
             cold = zero_temperature(head, x, times=[EARLY]).tokens[-1]
-            found.append(_circular(run.tokens[-1], cold, weights))
-        rows.add(beta, PLACES[int(np.argmax(found))], max(found))
+            distances.append(_circular(run.tokens[-1], cold, weights))
+        rows.add(beta, PLACES[int(np.argmax(distances))], max(distances))
     return rows
 
 
@@ -98,10 +100,10 @@ def expected_growth(head: Attention) -> float:
     tokens by ∇log f/κ ~ e^{rt}/β (eq. 10); tokens near e₂ part like e^{rt}, but are fewer like e^{−rt}: half of r in
     W₂.
     """
-    found = limit(head)
-    e1 = np.asarray(found.basis, dtype=np.float64)[0]
+    target = limit(head)
+    e1 = np.asarray(target.basis, dtype=np.float64)[0]
     B = head.matrices.B
-    arriving, leaving = (float(found.gap or 0.0) / np.linalg.norm(e @ B) for e in (e1, np.array([-e1[1], e1[0]])))
+    arriving, leaving = (float(target.gap or 0.0) / np.linalg.norm(e @ B) for e in (e1, np.array([-e1[1], e1[0]])))
     return float(max(arriving, leaving / 2))
 
 
@@ -110,9 +112,9 @@ def draw(ax: Axes, table: Table, growth: float) -> None:
     rows = arrays(table)
     betas = np.unique(rows["beta"])
     for number, beta in enumerate(betas):
-        mine = (rows["beta"] == beta) & (rows["t"] > 0)
+        chosen = (rows["beta"] == beta) & (rows["t"] > 0)
         colour = plot.shade(number, len(betas))
-        ax.semilogy(rows["t"][mine], beta * rows["W2"][mine], color=colour, lw=2, label=f"β = {beta:g}")
+        ax.semilogy(rows["t"][chosen], beta * rows["W2"][chosen], color=colour, lw=2, label=f"β = {beta:g}")
     last = (rows["beta"] == betas[-1]) & (rows["t"] >= 4)
     t, w = rows["t"][last], betas[-1] * rows["W2"][last]
     ax.semilogy(t, w[0] * np.exp(growth * (t - t[0])), ":", color=plot.INK, lw=1, label=f"e^({growth:.3g} t)")
@@ -158,16 +160,16 @@ def _verdict(*powers: float) -> str:
 def _fixed_times(betas: np.ndarray, t: np.ndarray, w: np.ndarray) -> Check:
     cold = betas >= 100
     x = np.log(betas[cold])
-    found = (
+    powers = (
         {s: float(np.polyfit(x, np.log(w[cold, np.abs(t - s).argmin()]), 1)[0]) for s in FIXED} if len(x) > 1 else {}
     )
     return Check(
         "from a smooth start, at a fixed time: the power of β in W(ρ_t^{β}, ρ_t^{∞})",
         "−1 ± 0.05, from β = 100 on: eq. 10, far inside eq. 11",
-        "; ".join(f"{power:.3f} (t = {s:g})" for s, power in found.items())
+        "; ".join(f"{power:.3f} (t = {s:g})" for s, power in powers.items())
         + "; β^{−1/2} would have −0.5, "
-        + _verdict(*(-2 * power for power in found.values())),
-        all(abs(power + 1) <= WITHIN for power in found.values()) if found else None,
+        + _verdict(*(-2 * power for power in powers.values())),
+        all(abs(power + 1) <= WITHIN for power in powers.values()) if powers else None,
     )
 
 

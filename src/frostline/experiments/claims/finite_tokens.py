@@ -10,16 +10,19 @@ from frostline.analysis.distance import Measure
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.dynamics.steppers import Euler
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.sample import uniform
 from frostline.theory.limits import limit
 from frostline.theory.regime import freezing
 
 FEW = 0.02
+"""Share of tokens off-cluster up to which a cloud counts as gathered."""
 FEW_TOKENS = 10_000
+"""Numbers of tokens below this count as few."""
 WARM = 8.0
 """Below this β tokens gather in one place, whatever their number: another effect."""
 STEP = 0.2
+"""Step of Euler's method."""
 WARM_UNTIL = 8.0
 """On which side a warm token ends is decided by then."""
 
@@ -72,11 +75,11 @@ def _ends(
     head = Attention.from_matrices(np.diag([1.0] + [0.5] * (d - 1)), np.eye(d), beta)
     x0 = np.stack([uniform(n, d, seed=rng) for _ in range(seeds)])
     last = simulate(head, x0, until=until, stepper=Euler(STEP)).tokens[-1]
-    found = []
+    ends = []
     for start, end in zip(x0, last, strict=True):
         measure = Measure.of(limit(head), start, np.full(n, 1 / n))
-        found.append((float(measure.off_cluster(end).mean()), measure.distance(end), measure.imbalance(end)))
-    return found
+        ends.append((float(measure.off_cluster(end).mean()), measure.distance(end), measure.imbalance(end)))
+    return ends
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -84,7 +87,7 @@ def judge(evidence: Evidence) -> Judgement:
     curves = {pair: _shares(rows, *pair) for pair in _pairs(rows)}
     boundary = {pair: _crossing(*curve) for pair, curve in curves.items()}
     shares = {pair: share for pair, (_, share) in curves.items()}
-    told = ", ".join(
+    medians = ", ".join(
         f"{'none' if b is None else f'{b:.2g} κ*'} (d = {d:g}, n = {n:g})" for (d, n), b in boundary.items()
     )
     few = {pair: share for pair, share in shares.items() if pair[1] <= FEW_TOKENS}
@@ -105,7 +108,7 @@ def judge(evidence: Evidence) -> Judgement:
         Check(
             "d ≥ 3: where half of the final share is off-cluster",
             f"between κ*/10 and 10 κ* for n ≤ {FEW_TOKENS:,}",
-            told,
+            medians,
             bool(all(0.1 < b < 10 for b in inside if b is not None)) if None not in inside else None,
         ),
         Check(
@@ -173,9 +176,9 @@ def draw(evidence: Evidence) -> Figure:
 
 def _shares(rows: dict[str, np.ndarray], d: float, n: float) -> tuple[np.ndarray, np.ndarray]:
     """The factors, and the median share of tokens off-cluster at each."""
-    mine = (rows["d"] == d) & (rows["n"] == n)
-    factors = np.unique(rows["factor"][mine])
-    return factors, np.array([np.median(rows["off_cluster"][mine & (rows["factor"] == f)]) for f in factors])
+    chosen = (rows["d"] == d) & (rows["n"] == n)
+    factors = np.unique(rows["factor"][chosen])
+    return factors, np.array([np.median(rows["off_cluster"][chosen & (rows["factor"] == f)]) for f in factors])
 
 
 def _pairs(rows: dict[str, np.ndarray]) -> list[tuple[float, float]]:
@@ -195,16 +198,7 @@ def _crossing(factors: np.ndarray, share: np.ndarray) -> float | None:
 
 CLAIM = Claim(
     name="finite-tokens",
-    title="Finitely many tokens",
-    statement="Above κ*_n, where a token sees about one other, tokens freeze where they are instead of gathering; "
-    "below it n tokens gather like the mean field, but the mass at each point is off by n^{−1/2}, and W₂ "
-    "with it.",
-    reading="Left: the share of tokens more than 0.3 rad from the limit at the end, against κ in units of κ*_n: it "
-    "rises from nothing to a level of its own. Right: what chance does to warm tokens.",
-    assumed="Uniform random tokens, B = diag(1, .5, …), V = I, Euler steps of 0.2; κ is that of the leading "
-    "direction. κ* is derived for uniform tokens, but the flow thins them out near the equator: on the "
-    "circle, where κ* is largest, the stragglers there are alone long before κ*, and so they are on S² when there "
-    "are a million of them. That is a finding, not an assumption.",
+    prose=read_prose(__name__),
     sizes={
         "test": Size(
             ((2, 100), (3, 100), (3, 200)),

@@ -8,12 +8,13 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.analysis.laplace import laplace
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.sample import uniform
 from frostline.theory.densities import vmf
 from frostline.theory.regime import freezing
 
 SCALED = np.geomspace(0.3, 300.0, 13)
+"""Values of κ/((d−1)/2) at which a smooth density is measured."""
 """κ in units of (d−1)/2."""
 
 
@@ -37,10 +38,10 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         # Cold in the sense of section 3, as far as one can be: where the smooth error is 5 %.
         head = Attention.from_matrices(np.eye(d), np.eye(d), 10.0 * (d - 1))
         tokens = uniform(size.tokens, d, seed=rng)
-        found = laplace(head, x, tokens)
-        nearest = tokens[(found.zeroth @ tokens.T).argmax(1)]
-        to_nearest = np.linalg.norm(found.exact - nearest, axis=1).mean()
-        cloud.add(d, size.tokens, star, star / ((d - 1) / 2), found.zeroth_error.mean(), to_nearest)
+        means = laplace(head, x, tokens)
+        nearest = tokens[(means.zeroth @ tokens.T).argmax(1)]
+        to_nearest = np.linalg.norm(means.exact - nearest, axis=1).mean()
+        cloud.add(d, size.tokens, star, star / ((d - 1) / 2), means.zeroth_error.mean(), to_nearest)
     return Evidence({"smooth": smooth, "tokens": cloud})
 
 
@@ -90,10 +91,10 @@ def draw(evidence: Evidence) -> Figure:
     (left, middle, right), figure = plot.panels(3, width=4.4)
     dimensions = np.unique(smooth["d"])
     for number, d in enumerate(dimensions):
-        mine = smooth["d"] == d
+        chosen = smooth["d"] == d
         left.loglog(
-            smooth["scaled"][mine],
-            smooth["error"][mine],
+            smooth["scaled"][chosen],
+            smooth["error"][chosen],
             "o-",
             ms=3,
             color=plot.shade(number, len(dimensions)),
@@ -116,16 +117,7 @@ def draw(evidence: Evidence) -> Figure:
 
 CLAIM = Claim(
     name="high-dimension",
-    title="High dimension",
-    statement="The theory is one of densities with full support. In d dimensions it is cold when κ ≫ (d−1)/2; but n "
-    "tokens freeze at κ*_n, which grows more slowly. In high dimension the window between the two closes, "
-    "and attention sees single tokens.",
-    reading="Left: the error of the Laplace principle for a smooth density, over κ in units of (d−1)/2: the "
-    "dimensions fall on one curve. Middle: how far up that axis n tokens come before they freeze; below the"
-    " dotted line nothing is left. Right: how far the mean map of n tokens is from its zero-temperature "
-    "value for a density, and from the best single token.",
-    assumed="B = I, uniform queries, a von Mises–Fisher density of concentration 1 (left), uniform random tokens "
-    "(right).",
+    prose=read_prose(__name__),
     sizes={"test": Size((2, 3, 8, 32), 300, 50), "full": Size((2, 3, 8, 32, 128), 1000, 500)},
     seconds={"test": 1, "full": 2},
     measure=measure,

@@ -8,13 +8,16 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.analysis.laplace import laplace
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Table, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Table, Tick, arrays, read_prose
+from frostline.experiments.random_heads import near_identity
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.sample import uniform
 from frostline.theory.densities import vmf
 
 STATIC = (100.0, 316.0, 1000.0, 3160.0, 10_000.0, 31_600.0, 100_000.0)
+"""Values of β for a density that does not move."""
 DIMENSIONS = (2, 3, 10)
+"""Dimensions of that density."""
 SETTLED = 0.15
 """Half the nodes may change a peak by this much; where they change it more, the nodes are too few."""
 
@@ -32,12 +35,12 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     still = Rows("d", "beta", "zeroth", "first")
     for d in DIMENSIONS:
         tick(f"|m − y*| at the start, d = {d}")
-        B = np.eye(d) + 0.2 * rng.standard_normal((d, d)) / np.sqrt(d)
+        B = near_identity(d, 0.2, rng)
         x, density = uniform(size.queries, d, seed=rng), vmf(uniform(1, d, seed=rng)[0], 2.0)
         for beta in STATIC:
-            found = laplace(Attention.from_matrices(B, np.eye(d), beta), x, density)
-            assert found.first_error is not None
-            still.add(d, beta, found.zeroth_error.mean(), found.first_error.mean())
+            means = laplace(Attention.from_matrices(B, np.eye(d), beta), x, density)
+            assert means.first_error is not None
+            still.add(d, beta, means.zeroth_error.mean(), means.first_error.mean())
     moving = Rows("beta", "nodes", "t", "error")
     for beta in size.betas:
         for count in (size.setting.count, size.setting.count // 2):
@@ -53,10 +56,10 @@ def judge(evidence: Evidence) -> Judgement:
     still, moving = evidence.tables["start"], evidence.tables["run"]
     checks = []
     for d in DIMENSIONS:
-        mine = np.array(still["d"]) == d
-        logs = np.log(np.array(still["beta"])[mine])
+        chosen = np.array(still["d"]) == d
+        logs = np.log(np.array(still["beta"])[chosen])
         for what, name, order in (("|m − y*|", "zeroth", 1), ("what eq. 10 leaves", "first", 2)):
-            line = Line.through(logs, -np.log(np.array(still[name])[mine]))
+            line = Line.through(logs, -np.log(np.array(still[name])[chosen]))
             near = abs(line.slope - order) <= 0.05 * order
             checks.append(
                 Check(f"{what} for a smooth start, d = {d}", f"falls like β^−{order}, ± 5 %", str(line), near)
@@ -101,18 +104,18 @@ def draw(evidence: Evidence) -> Figure:
     still, moving = evidence.tables["start"], evidence.tables["run"]
     (left, middle, right), figure = plot.panels(3, width=4.4)
     for number, d in enumerate(DIMENSIONS):
-        mine = np.array(still["d"]) == d
-        beta, colour = np.array(still["beta"])[mine], plot.shade(number, len(DIMENSIONS))
-        left.loglog(beta, np.array(still["zeroth"])[mine], "o-", ms=4, color=colour, label=f"d = {d}: |m − y*|")
-        left.loglog(beta, np.array(still["first"])[mine], "s--", ms=3, color=colour, label=f"d = {d}: after eq. 10")
+        chosen = np.array(still["d"]) == d
+        beta, colour = np.array(still["beta"])[chosen], plot.shade(number, len(DIMENSIONS))
+        left.loglog(beta, np.array(still["zeroth"])[chosen], "o-", ms=4, color=colour, label=f"d = {d}: |m − y*|")
+        left.loglog(beta, np.array(still["first"])[chosen], "s--", ms=3, color=colour, label=f"d = {d}: after eq. 10")
     left.set(xlabel="β", ylabel="mean error", title="smooth start: slopes −1 and −2")
     left.legend(fontsize=8, frameon=False)
     betas, start, peak, _ = _peaks(moving)
     for number, value in enumerate(betas):
-        mine = (np.array(moving["beta"]) == value) & (np.array(moving["nodes"]) == max(moving["nodes"]))
+        chosen = (np.array(moving["beta"]) == value) & (np.array(moving["nodes"]) == max(moving["nodes"]))
         colour = plot.shade(number, len(betas))
         middle.semilogy(
-            np.array(moving["t"])[mine], np.array(moving["error"])[mine], color=colour, label=f"β = {value:g}"
+            np.array(moving["t"])[chosen], np.array(moving["error"])[chosen], color=colour, label=f"β = {value:g}"
         )
     middle.set(xlabel="time t", ylabel="|m − y*|, 99 % of the mass below", title="the flow spends what the start had")
     middle.legend(fontsize=8, frameon=False)
@@ -146,16 +149,7 @@ SETTING = Setting(diagonal(1.0, 0.5), diagonal(1.0, 1.0), (0.36, 0.48), 800)
 
 CLAIM = Claim(
     name="laplace-principle",
-    title="The Laplace principle",
-    statement="At low temperature attention sees one direction: m_β(x) → y*(x) = Bᵀx/|Bᵀx|. For a smooth density the "
-    "error is O(1/β), with the first-order term of eq. 10. In the worst case it is √(log(β+1)/β), and the "
-    "flow, which sharpens the density, gets there.",
-    reading="Left: errors at the start for three dimensions, on logarithmic axes; circles fall like 1/β, squares "
-    "(after the first-order correction) like 1/β². Middle: the error that 99 % of the mass stay below, "
-    "as time goes on. Right: its value at the start and its largest value along the run, against the worst case of the "
-    "theory, which is nearly a parallel: over these β the logarithm is not seen.",
-    assumed="The start is a von Mises–Fisher density (left, in closed form) or weighted nodes of a tilted density "
-    "on the circle (middle, right), B = diag(1, .5), V = I.",
+    prose=read_prose(__name__),
     sizes={
         "test": Size((30.0, 100.0, 300.0), Setting(SETTING.B, SETTING.V, SETTING.tilt, 300), 10.0, 20),
         "quick": Size((100.0, 316.0, 1000.0, 3160.0, 10_000.0), SETTING, 16.0, 100),

@@ -10,14 +10,17 @@ from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.dynamics.steppers import RK4
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.sample import uniform
 from frostline.sphere import geodesic
 from frostline.theory.flow import at_clocks, zero_temperature
 from frostline.theory.limits import limit
 from frostline.transport.solve import wasserstein
 
-DIMENSION, RANK = 64, 8
+DIMENSION = 64
+"""Dimension of the space of the head of low rank."""
+RANK = 8
+"""Its rank."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +64,24 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     while len(kinds) < 20 and (not kinds or kinds[-1] not in ("points", "subspace")):
         query, key, value = (rng.standard_normal((RANK, DIMENSION)) / np.sqrt(DIMENSION) for _ in range(3))
         low = Attention(query=query, key=key, value=rng.standard_normal((DIMENSION, RANK)) @ value, beta=1.0)
-        found = limit(low)
-        kinds.append(found.kind)
+        low_limit = limit(low)
+        kinds.append(low_limit.kind)
     x = uniform(size.tokens, DIMENSION, seed=rng)
-    if found.kind in ("points", "subspace") and found.gap is not None:
-        taus = np.linspace(0.0, 14.0, 8) / found.gap
+    if low_limit.kind in ("points", "subspace") and low_limit.gap is not None:
+        taus = np.linspace(0.0, 14.0, 8) / low_limit.gap
         for tau, tokens in zip(taus, at_clocks(low, x, taus), strict=True):
-            thin.add(tau * found.gap, float(np.median(geodesic(tokens, found(x)))))
+            thin.add(tau * low_limit.gap, float(np.median(geodesic(tokens, low_limit(x)))))
     return Evidence(
         {"heads": heads, "layers": layers, "low_rank": thin},
         {
-            "low_rank_kind": found.kind,
+            "low_rank_kind": low_limit.kind,
             "low_rank_kinds_drawn": ", ".join(kinds),
         },
     )
 
 
 STEP = 0.4
+"""Time that tokens spend in each layer."""
 
 
 def _apart(x: np.ndarray, y: np.ndarray) -> float:
@@ -88,23 +92,23 @@ def _apart(x: np.ndarray, y: np.ndarray) -> float:
 
 def _pair(rng: np.random.Generator, beta: float, biased: bool) -> list[Attention]:
     """Two heads, each with a leading direction of its own, and maybe a key bias."""
-    found = []
+    pair = []
     for _ in range(2):
         factor = rng.standard_normal((3, 3))
         B = factor @ factor.T / 3 + 0.3 * np.eye(3)
         V = np.eye(3) + 0.2 * rng.standard_normal((3, 3))
         bias = 0.3 * rng.standard_normal(3) if biased else None
-        found.append(Attention.from_matrices(B, V, beta, key_bias=bias))
-    return found
+        pair.append(Attention.from_matrices(B, V, beta, key_bias=bias))
+    return pair
 
 
 def _sum_of(pair: list[Attention]) -> Callable[[np.ndarray], np.ndarray]:
-    """What one would get from the sum of the A's: the limit of a single head with that A."""
+    """The limit of a single head whose A is the sum of the pair's."""
     total = sum(head.matrices.A for head in pair)
-    found = limit(Attention.from_matrices(np.eye(3), total, 1.0))
+    limit_of_sum = limit(Attention.from_matrices(np.eye(3), total, 1.0))
 
     def where(x: np.ndarray) -> np.ndarray:
-        return found(x) if found.kind not in ("rotation", "mixed") else np.full_like(x, np.nan)
+        return limit_of_sum(x) if limit_of_sum.kind not in ("rotation", "mixed") else np.full_like(x, np.nan)
 
     return where
 
@@ -163,8 +167,10 @@ def draw(evidence: Evidence) -> Figure:
     heads, layers, thin = (arrays(evidence.tables[name]) for name in ("heads", "layers", "low_rank"))
     (left, middle, right), figure = plot.panels(3, width=4.4)
     for biased, colour, label in ((False, plot.BLUE, "two heads"), (True, plot.ORANGE, "two heads with a bias")):
-        mine = (heads["biased"] == biased) & np.isfinite(heads["to_sum"])
-        left.loglog(heads["to_numerical"][mine] + 1e-12, heads["to_sum"][mine] + 1e-12, "o", color=colour, label=label)
+        chosen = (heads["biased"] == biased) & np.isfinite(heads["to_sum"])
+        left.loglog(
+            heads["to_numerical"][chosen] + 1e-12, heads["to_sum"][chosen] + 1e-12, "o", color=colour, label=label
+        )
     left.set(
         xlabel="angle to the numerical limit", ylabel="angle to the limit of ΣA", title="flow at t = 15, median token"
     )
@@ -182,17 +188,7 @@ def draw(evidence: Evidence) -> Figure:
 
 CLAIM = Claim(
     name="many-heads",
-    title="Many heads, changing layers, low rank",
-    statement="Several heads add their velocities, and the zero-temperature limit is no longer that of one matrix: it"
-    " has to be integrated, and the sum of the heads' A is not it. Layers may differ, and heads of low rank"
-    " decide through as many eigenvalues as their rank.",
-    reading="Left: each dot is a random pair of heads; across, how far the flow at t = 15 is from the numerical "
-    "limit, up, how far from the limit of the summed matrices. Middle: a stack of random layers at finite "
-    "temperature against the same stack at zero temperature. Right: the approach to the limit of a head as "
-    "in real encoders.",
-    assumed="Random heads on S²; for some pairs the flow has not settled by t = 15, and such pairs are not counted "
-    "against the sum. A head of rank 8 in d = 64 may lead with a complex pair; then there is no limit, and "
-    "the kind is reported.",
+    prose=read_prose(__name__),
     sizes={"test": Size(100, (10.0, 30.0, 100.0), 3, 8), "full": Size(1000, (10.0, 30.0, 100.0, 300.0), 40, 8)},
     seconds={"test": 4, "full": 70},
     measure=measure,

@@ -9,14 +9,18 @@ from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.dynamics.steppers import RK4
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.sample import nodes, vmf
 from frostline.transport.solve import wasserstein
 
 TILT = 0.6
+"""How strongly the start leans to one side."""
 DIRECTION = (0.6, 0.8)
+"""The direction that the start leans to."""
 BETA = 10.0
+"""Inverse temperature."""
 STEP = 0.1
+"""Step of the stepper, in units of time."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +45,17 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         runs = simulate(head, x0, until=size.until, stepper=RK4(STEP), save_at=kept).tokens
         for t, clouds, goal in zip(kept, runs, true, strict=True):
             for cloud in clouds:
-                found = wasserstein(cloud, goal, p=1, y_weights=field.weights, metric="geodesic", method="circle")
-                rows.add(count, t, found.value)
+                distance = wasserstein(cloud, goal, p=1, y_weights=field.weights, metric="geodesic", method="circle")
+                rows.add(count, t, distance.value)
     return Evidence({"distances": rows}, {"until": size.until})
 
 
 def judge(evidence: Evidence) -> Judgement:
-    checks, told = [], []
+    checks, powers = [], []
     for t in (0.0, evidence.numbers["until"]):
         counts, means, _ = _means(evidence, t)
         line = Line.through(np.log(counts), np.log(means))
-        told.append(f"n^{{−{-line.slope:.2f}}} at t = {t:g}")
+        powers.append(f"n^{{−{-line.slope:.2f}}} at t = {t:g}")
         checks.append(
             Check(
                 f"mean W₁ between n random tokens and the mean field at t = {t:g}",
@@ -70,7 +74,7 @@ def judge(evidence: Evidence) -> Judgement:
             bool((end / start <= 5).all()),
         )
     )
-    return Judgement(f"Random tokens follow the mean field; the mean W₁ falls like {' and '.join(told)}.", checks)
+    return Judgement(f"Random tokens follow the mean field; the mean W₁ falls like {' and '.join(powers)}.", checks)
 
 
 def draw(evidence: Evidence) -> Figure:
@@ -95,13 +99,7 @@ def _means(evidence: Evidence, t: float) -> tuple[np.ndarray, np.ndarray, np.nda
 
 CLAIM = Claim(
     name="mean-field",
-    title="The mean field",
-    statement="n random tokens follow the continuity equation (3): their distance to it is that of a sample, n^{−1/2}"
-    " in W₁ on the circle, and stays of that order along the flow.",
-    reading="The mean distance over several samples (bars: standard errors) to a run of weighted nodes, which stand"
-    " for the mean field itself; dotted lines fall like n^{−1/2} from the first point.",
-    assumed="The circle, β = 10, B = diag(1, .5), V = I: warm enough that every token sees many others (what "
-    "happens when it does not is a claim of its own). W₁ with the geodesic cost, exact.",
+    prose=read_prose(__name__),
     sizes={
         "test": Size((25, 50, 100, 200, 400), 32, 600),
         "quick": Size((25, 50, 100, 200, 400, 800), 48, 2000),

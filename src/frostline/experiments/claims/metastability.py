@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from frostline import plot
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.experiments.claims.theorem import B, V
 from frostline.experiments.setting import Setting, follow
 from frostline.theory.terminal import terminal
@@ -30,22 +30,22 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
     def add(kind: str, setting: Setting, beta: float) -> None:
         tick(f"{kind}, β = {beta:g}, tilt {setting.tilt[1]:g}")
-        found = follow(setting, beta, size.until)
+        followed = follow(setting, beta, size.until)
         start = setting.start()
         side = start.tokens[:, 0] > 0
         push = abs(float(start.weights[side] @ start.tokens[side, 1])) / float(start.weights[side].sum())
-        leaves = found.crosses(LEVEL)
-        below = np.flatnonzero(found.distance < LEVEL)
+        leaves = followed.crosses(LEVEL)
+        below = np.flatnonzero(followed.distance < LEVEL)
         values = (
             kind,
             beta,
             setting.tilt[1],
             push,
-            float(found.times[below[0]]) if len(below) else np.nan,
+            float(followed.times[below[0]]) if len(below) else np.nan,
             np.nan if leaves is None else leaves,
         )
         lives.add(*values)
-        curves.add(kind, beta, found.times, found.distance)
+        curves.add(kind, beta, followed.times, followed.distance)
 
     for beta in size.betas:
         add("asymmetric", Setting(B, V, (ALONG, size.tilts[0]), size.count), beta)
@@ -114,15 +114,15 @@ def draw(evidence: Evidence) -> Figure:
     for number, beta in enumerate(betas):
         colour = plot.shade(number, len(betas))
         for kind, style in (("asymmetric", "-"), ("symmetric", ":")):
-            mine = (curves["beta"] == beta) & (curves["start"] == kind)
+            chosen = (curves["beta"] == beta) & (curves["start"] == kind)
             # The first curve of a kind and β is the one with the strongest tilt.
-            size = int(np.argmax(np.diff(curves["t"][mine], append=-1.0) < 0)) + 1
+            size = int(np.argmax(np.diff(curves["t"][chosen], append=-1.0) < 0)) + 1
             label = f"β = {beta:g}" if kind == "asymmetric" else None
-            left.semilogy(curves["t"][mine][:size], curves["W2"][mine][:size], style, color=colour, label=label)
+            left.semilogy(curves["t"][chosen][:size], curves["W2"][chosen][:size], style, color=colour, label=label)
     left.set(xlabel="time t", ylabel="W₂ to Π♯ρ₀", title="solid: asymmetric start; dotted: mirror-symmetric")
     left.legend(fontsize=8, frameon=False)
-    mine = (lives["start"] == "asymmetric") & (lives["beta"] == betas[0])
-    a, t = lives["asymmetry"][mine], lives["left"][mine]
+    chosen = (lives["start"] == "asymmetric") & (lives["beta"] == betas[0])
+    a, t = lives["asymmetry"][chosen], lives["left"][chosen]
     right.semilogx(a, t, "o", color=plot.ORANGE, label=f"measured, β = {betas[0]:g}")
     slope = 1 / evidence.numbers["g_V"]
     right.semilogx(a, t[0] + slope * np.log(a[0] / a), ":", color=plot.INK, label=f"slope 1/g_V = {slope:.3g}")
@@ -133,17 +133,7 @@ def draw(evidence: Evidence) -> Figure:
 
 CLAIM = Claim(
     name="metastability",
-    title="Metastability",
-    statement="Once near Π♯ρ₀ tokens stay for a long time. The stay is not for ever: where V prefers another "
-    "direction, the asymmetry α of the start grows like e^{g_V t} and ends it, at a time that rises with "
-    "log β and with log(1/α)/g_V.",
-    reading="Left: the same head and temperatures, once from a start with a tilt across the limit (solid), once "
-    "from that start and its mirror image together (dotted): without a push nothing happens. Right: the "
-    "weaker the tilt, the later the end, at a fixed temperature; the dotted line has the slope of eq. 13 "
-    "and passes through the first point.",
-    assumed="The setting of the theorem. The mirror image is exact, so that only rounding could break the symmetry:"
-    " it would take a time of about log(10¹⁶)/g_V. That a plateau is seen at all is an observation, not a "
-    "consequence of eq. 11. Nothing here is random: the seed is not used.",
+    prose=read_prose(__name__),
     sizes={
         "test": Size((30.0, 100.0, 300.0), 240, 26.0, (0.48, 0.12, 0.03)),
         "quick": Size((30.0, 100.0, 1000.0), 800, 30.0),

@@ -9,12 +9,13 @@ from scipy.stats import ks_2samp
 from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.sample import uniform, vmf
 from frostline.theory.limits import limit
 from frostline.transport.solve import wasserstein
 
 SMALL = 0.4
+"""Distances to the limit count as small up to this share of a uniform distribution's."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
 def judge(evidence: Evidence) -> Judgement:
     rows = arrays(evidence.tables["distances"])
-    checks, told = [], []
+    checks, lowest_of_all = [], []
     for m in (2, 3):
-        mine = rows["m"] == m
-        betas = np.unique(rows["beta"][mine])
-        lowest = np.array([rows["W2"][mine & (rows["beta"] == beta)].min() for beta in betas])
-        null, floor, start = rows["W2_of_uniform"][mine][0], rows["floor"][mine][0], rows["W2"][mine][0]
-        told.append(f"{lowest[-1]:.2g} for m = {m}")
+        selected = rows["m"] == m
+        betas = np.unique(rows["beta"][selected])
+        lowest = np.array([rows["W2"][selected & (rows["beta"] == beta)].min() for beta in betas])
+        null, floor, start = rows["W2_of_uniform"][selected][0], rows["floor"][selected][0], rows["W2"][selected][0]
+        lowest_of_all.append(f"{lowest[-1]:.2g} for m = {m}")
         checks.append(
             Check(
                 f"m = {m}: W₂ of all tokens to Π♯ρ₀",
@@ -78,17 +79,17 @@ def judge(evidence: Evidence) -> Judgement:
             )
         )
     angles = _angles(evidence)
-    mine, flat = (float(ks_2samp(angles[name], angles["limit"]).statistic) for name in ("tokens", "uniform"))
+    gap, gap_of_flat = (float(ks_2samp(angles[name], angles["limit"]).statistic) for name in ("tokens", "uniform"))
     checks.append(
         Check(
             "m = 2: the distribution of angles on the circle E∩S (Kolmogorov–Smirnov)",
             f"largest gap to the limit's at most {SMALL} of a uniform distribution's",
-            f"{mine:.2g} against {flat:.2g}",
-            bool(mine <= SMALL * flat),
+            f"{gap:.2g} against {gap_of_flat:.2g}",
+            bool(gap <= SMALL * gap_of_flat),
         )
     )
     return Judgement(
-        f"Tokens take the shape of the whole limit distribution: W₂ falls to {' and '.join(told)}.", checks
+        f"Tokens take the shape of the whole limit distribution: W₂ falls to {' and '.join(lowest_of_all)}.", checks
     )
 
 
@@ -98,10 +99,15 @@ def draw(evidence: Evidence) -> Figure:
     betas = np.unique(rows["beta"])
     for m, style in ((2, "o-"), (3, "s--")):
         for number, beta in enumerate(betas):
-            mine = (rows["m"] == m) & (rows["beta"] == beta)
+            selected = (rows["m"] == m) & (rows["beta"] == beta)
             label = f"m = {m}, β = {beta:g}"
             left.semilogy(
-                rows["t"][mine], rows["W2"][mine], style, ms=4, color=plot.shade(number, len(betas)), label=label
+                rows["t"][selected],
+                rows["W2"][selected],
+                style,
+                ms=4,
+                color=plot.shade(number, len(betas)),
+                label=label,
             )
         left.axhline(rows["W2_of_uniform"][rows["m"] == m][0], color=plot.NOWHERE, lw=1, ls=style[1:])
     left.set(xlabel="time t", ylabel="W₂ to Π♯ρ₀", title="exact transport; grey: a uniform distribution on E∩S")
@@ -123,16 +129,7 @@ def _angles(evidence: Evidence) -> dict[str, np.ndarray]:
 
 CLAIM = Claim(
     name="subspaces",
-    title="Dominant eigenspaces of dimension 2 and 3",
-    statement="When the dominant eigenspace E of A has dimension m ≥ 2, tokens do not gather in points: they go to "
-    "the distribution Π♯ρ₀ on the unit sphere of E, which keeps the shape of the start.",
-    reading="Left: the distance of all tokens to that distribution, by exact transport, over time; the grey lines "
-    "are how far a uniform distribution on the same sphere would be. Right: for m = 2, the angles of the "
-    "tokens on the circle at their closest, over those of the limit; the dotted line is where they began.",
-    assumed="Finitely many tokens at a finite temperature gather in clumps along E, which show as a comb in the "
-    "histogram: the claim is about the shape on larger scales. W₂ is taken at the kept time where it is "
-    "smallest. Random tokens, V = I, B with m equal leading values; compared with the limit of the same "
-    "tokens, so that the sampling noise of the target is not counted.",
+    prose=read_prose(__name__),
     sizes={
         "test": Size((30.0, 200.0), 500, 6.0, 4),
         "quick": Size((30.0, 100.0, 300.0), 1200),

@@ -9,7 +9,7 @@ from frostline import plot
 from frostline.analysis.clusters import clusters
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Rows, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Rows, Tick, read_prose
 from frostline.experiments.setting import Matrix, diagonal
 from frostline.sample import vmf
 from frostline.sphere import geodesic
@@ -105,11 +105,11 @@ def _reduced(run: Trajectory, paths: Rows, case: Case) -> float:
     tight = next((t for t in run.times[1:] if clusters(run, at=float(t)).valid), None)
     if tight is None or tight > 0.8 * run.until:
         return np.nan
-    found = clusters(run, at=float(tight))
+    tight_clusters = clusters(run, at=float(tight))
     later = run.times[run.times >= tight]
-    flow = found.reduced(float(run.until - tight), save_at=(later - tight).tolist())
-    mine = found.labels == 0
-    centres = np.array([x[mine].mean(0) for x in run.tokens[run.times >= tight]])
+    flow = tight_clusters.reduced(float(run.until - tight), save_at=(later - tight).tolist())
+    chosen = tight_clusters.labels == 0
+    centres = np.array([x[chosen].mean(0) for x in run.tokens[run.times >= tight]])
     centres = centres / np.linalg.norm(centres, axis=1, keepdims=True)
     paths.add(case.name, later, *centres.T, *flow.tokens[:, 0].T)
     values, vectors = np.linalg.eig(np.array(case.V))
@@ -193,13 +193,13 @@ def judge(evidence: Evidence) -> Judgement:
 def _deviation(paths: dict) -> dict[str, float]:
     """The largest angle between a centre and the cluster flow, case by case."""
     names = np.array(paths["case"])
-    found = {}
+    errors = {}
     for name in dict.fromkeys(paths["case"]):
         real, flow = (
             np.array([paths[prefix + axis] for axis in "xyz"]).T[names == name] for prefix in ("", "reduced_")
         )
-        found[str(name)] = float(np.max(geodesic(real, flow / np.linalg.norm(flow, axis=1, keepdims=True))))
-    return found
+        errors[str(name)] = float(np.max(geodesic(real, flow / np.linalg.norm(flow, axis=1, keepdims=True))))
+    return errors
 
 
 def draw(evidence: Evidence) -> Figure:
@@ -208,11 +208,11 @@ def draw(evidence: Evidence) -> Figure:
     shown = list(dict.fromkeys(paths["case"]))
     axes, figure = plot.panels(max(1, len(shown)), width=3.4, height=3.4)
     for ax, name in zip(axes, shown, strict=False):
-        mine = names == name
-        t = np.array(paths["t"])[mine]
+        chosen = names == name
+        t = np.array(paths["t"])[chosen]
         for axis, colour, label in zip("xyz", (plot.BLUE, plot.ORANGE, plot.NOWHERE), "₁₂₃", strict=True):
-            ax.plot(t, np.array(paths[axis])[mine], color=colour, lw=2.5, alpha=0.55, label=f"x{label}")
-            ax.plot(t, np.array(paths["reduced_" + axis])[mine], color=colour, lw=1, ls="--")
+            ax.plot(t, np.array(paths[axis])[chosen], color=colour, lw=2.5, alpha=0.55, label=f"x{label}")
+            ax.plot(t, np.array(paths["reduced_" + axis])[chosen], color=colour, lw=1, ls="--")
         ax.set(xlabel="time t", title=str(name), ylim=(-1.1, 1.1))
     axes[0].set_ylabel("centre of the heaviest cluster")
     axes[0].legend(fontsize=8, frameon=False)
@@ -221,16 +221,7 @@ def draw(evidence: Evidence) -> Figure:
 
 CLAIM = Claim(
     name="terminal-phase",
-    title="The terminal phase",
-    statement="Tight clusters follow ż = ±P_zVz: a cluster that attends to itself goes to the eigenvector of V with "
-    "the largest real part, one that attends to its antipode to the one with the smallest, a complex pair "
-    "makes it rotate for ever, and where zᵀVz has the wrong sign the cluster never tightens.",
-    reading="The coordinates of the heaviest cluster's centre, from when the cluster flow (12) is valid (thick), "
-    "and that flow itself (dashed). A cluster that stays is a set of flat lines; one that is handed over "
-    "moves to another axis; a complex pair oscillates. The case with a negative leading value never becomes"
-    " tight, so it has no panel; its spread is in the table.",
-    assumed="Random tokens on S² from a tilted density, one seed: the tokens' own noise is part of the push. In the"
-    " last case B is chosen so that A = VBᵀ = diag(1, .4, .1) although V leads with a complex pair.",
+    prose=read_prose(__name__),
     sizes={"test": Size(120, 60.0, 81), "quick": Size(400, 100.0), "full": Size(2000, 300.0)},
     seconds={"test": 4, "quick": 6, "full": 110},
     measure=measure,

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from frostline import plot
 from frostline.analysis.phases import phases_of_curve
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.experiments.claims.theorem import CLAIM as THEOREM
 from frostline.experiments.claims.theorem import FINE_FRAMES, TILT, B, Fine, V, predicted_bound
 from frostline.experiments.setting import Setting, follow
@@ -16,6 +16,7 @@ from frostline.theory.terminal import terminal
 LEVEL = 0.7
 """W₂ on its way to √2: half the way, where (13) speaks of the hand-over."""
 HALVED = ("t_smallest", "ends", "t_crosses")
+"""Times that are measured again with half the nodes."""
 SETTLED = 0.05
 """Up to this change with half the nodes a time counts as settled."""
 NEAR = 0.6
@@ -38,18 +39,18 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     start = size.setting.start()
     for beta in size.betas:
         tick(f"β = {beta:g}")
-        found = follow(size.setting, beta, size.until)
-        near = np.flatnonzero(found.distance <= NEAR)
+        followed = follow(size.setting, beta, size.until)
+        near = np.flatnonzero(followed.distance <= NEAR)
         fate = terminal(size.setting.head(beta), start.tokens, weights=start.weights)
         half = follow(replace(size.setting, count=size.setting.count // 2), beta, size.until)
-        crosses = found.crosses(LEVEL)
+        crosses = followed.crosses(LEVEL)
         near_half = np.flatnonzero(half.distance <= NEAR)
         values = (
             beta,
-            _lowest(found.times, found.distance),
-            float(found.distance.min()),
-            found.times[near[0]] if len(near) else np.nan,
-            found.times[near[-1]] if len(near) else np.nan,
+            _lowest(followed.times, followed.distance),
+            float(followed.distance.min()),
+            followed.times[near[0]] if len(near) else np.nan,
+            followed.times[near[-1]] if len(near) else np.nan,
             np.nan if crosses is None else crosses,
             np.nan if fate.hand_over is None else fate.hand_over,
             _lowest(half.times, half.distance),
@@ -59,9 +60,9 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         columns.add(*values)
     tick(f"{size.fine.setting.count:,} nodes, β = {size.fine.beta:g}")
     finest = follow(size.fine.setting, size.fine.beta, size.fine.until, FINE_FRAMES)
-    bound, _ = predicted_bound(size.setting, found.times)
+    bound, _ = predicted_bound(size.setting, followed.times)
     fate = terminal(size.setting.head(1.0))
-    seen = phases_of_curve(found.times, found.distance)
+    seen = phases_of_curve(followed.times, followed.distance)
     return Evidence(
         {"times": columns, "fine": {"t": finest.times, "W2": finest.distance}},
         {
@@ -172,22 +173,7 @@ def _lowest(t: np.ndarray, w: np.ndarray) -> float:
 
 CLAIM = Claim(
     name="time-scale",
-    title="The time scale log β",
-    statement="Tokens concentrate within times of order log β, stay close for a time that grows with it, and hand "
-    "over to the terminal phase at ½ log β (1/g_A + 1/g_V) + const (eq. 13); the distance at its minimum falls like "
-    "a power of log β/β.",
-    reading="Left: the time at which W₂ is smallest, the band in which it is below 0.6, and the time at which it "
-    "has come back to 0.7, all against β on a logarithmic axis: straight lines are multiples of log β. The "
-    "dotted line is eq. 13 with nothing fitted; it is a leading order, so its slope counts, not its height."
-    " Right: how close the tokens come; the dotted line passes through the last point, and only its slope, that of the "
-    "bound's own minimum, is meant.",
-    assumed="The setting of the theorem (circle, A leads along x₁, V prefers x₂, tilted start). The slope of the "
-    "bound's own minimum, 1/(2(C+c)) with the constants predicted for the theorem, is given for comparison: "
-    "a bound's minimum need not be where the curve has its own. Times are counted only up to the β at "
-    "which half the nodes still give the same. No flat plateau is seen at these β: W₂ falls, turns and rises, and what "
-    "grows is the time below a level. Colder, finer nodes leave the limit later: stragglers that "
-    "keep arriving behind a cluster are what its cold tokens look at, and they hold it back; eq. 13 speaks of "
-    "tight clusters. Nothing here is random: the seed is not used.",
+    prose=read_prose(__name__),
     sizes={
         "test": Size((10.0, 30.0, 100.0, 300.0), Setting(B, V, TILT, 250), 18.0, THEOREM.sizes["test"].fine[0]),
         "quick": Size(

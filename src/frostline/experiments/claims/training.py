@@ -11,15 +11,25 @@ from torch.nn import functional
 
 from frostline import plot
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.theory.limits import limit
 
-KEYS, VALUES, PAIRS = 8, 4, 6
-DIMENSION, RANK = 24, 8
+KEYS = 8
+"""Different keys."""
+VALUES = 4
+"""Different values of a key."""
+PAIRS = 6
+"""Pairs of a key and a value in a context."""
+DIMENSION = 24
+"""Dimension of the space of tokens."""
+RANK = 8
+"""Rank of query, key and value."""
 LEARNING_RATE = 0.01
+"""Learning rate of Adam."""
 BATCH = 256
+"""Questions in a step of training."""
 ANSWERS = ("true", "random", "of the key")
-"""What is taught: the value of the key that is asked for; nothing; another task, which needs no context."""
+"""Answers to train on: the value of the key in the question; random ones; another task, which needs no context."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ def _record(
         scores, weights, kappa = encoder(context, asked)
     head = encoder.head
     _, V, A, _ = head.matrices
-    found = limit(head)
+    limit_of_head = limit(head)
     values, vectors = np.linalg.eig(A)
     lead = int(values.real.argmax())
     direction = np.linalg.qr(np.stack([vectors[:, lead].real, vectors[:, lead].imag]).T)[0]
@@ -155,9 +165,9 @@ def _record(
         float(weights.max(-1).values.mean()),
         float((encoder.at_zero_temperature(context, asked).argmax(-1) == answer).double().mean()),
         float(values[lead].real),
-        np.nan if found.gap is None else found.gap,
+        np.nan if limit_of_head.gap is None else limit_of_head.gap,
         float(np.linalg.eigvals(V).real.max()),
-        found.kind,
+        limit_of_head.kind,
         float(np.arccos(np.clip(cosines.min(), -1, 1))),
     )
     for which, matrix in (("A", A), ("V", V)):
@@ -251,15 +261,15 @@ def draw(evidence: Evidence) -> Figure:
     table, planes = arrays(evidence.tables["spectra"]), arrays(evidence.tables["eigenvalues"])
     (left, middle, right), figure = plot.panels(3, width=4.4)
     for number in np.unique(table["seed"]):
-        mine = (table["seed"] == number) & (table["answers"] == "true")
+        selected = (table["seed"] == number) & (table["answers"] == "true")
         colour = plot.shade(int(number), len(np.unique(table["seed"])))
         for answers, style in (("random", ":"), ("of the key", "--")):
             control = (table["seed"] == number) & (table["answers"] == answers)
             middle.semilogy(table["step"][control], table["beta"][control], style, lw=1, color=plot.NOWHERE)
             left.plot(table["step"][control], table["at_zero_temperature"][control], style, lw=1, color=plot.NOWHERE)
-        left.plot(table["step"][mine], table["accuracy"][mine], "--", lw=1, color=colour)
-        left.plot(table["step"][mine], table["at_zero_temperature"][mine], "-", lw=2, color=colour)
-        middle.semilogy(table["step"][mine], table["beta"][mine], "o-", ms=3, color=colour)
+        left.plot(table["step"][selected], table["accuracy"][selected], "--", lw=1, color=colour)
+        left.plot(table["step"][selected], table["at_zero_temperature"][selected], "-", lw=2, color=colour)
+        middle.semilogy(table["step"][selected], table["beta"][selected], "o-", ms=3, color=colour)
     left.set(xlabel="training step", title="right answers; solid: at zero temperature", ylim=(0, 1.05), xscale="symlog")
     middle.set(
         xlabel="training step",
@@ -269,10 +279,10 @@ def draw(evidence: Evidence) -> Figure:
     )
     for ax in (left, middle):
         ax.set_xlim(0, table["step"].max())
-    mine = (planes["seed"] == 0) & (planes["answers"] == "true")
-    steps = np.unique(planes["step"][mine])
+    selected = (planes["seed"] == 0) & (planes["answers"] == "true")
+    steps = np.unique(planes["step"][selected])
     for number, step in enumerate(steps):
-        chosen = mine & (planes["step"] == step) & (planes["which"] == "A")
+        chosen = selected & (planes["step"] == step) & (planes["which"] == "A")
         label = f"step {step:g}" if number in (0, len(steps) - 1) else None
         right.plot(
             planes["real"][chosen],
@@ -289,18 +299,7 @@ def draw(evidence: Evidence) -> Figure:
 
 CLAIM = Claim(
     name="training",
-    title="Training moves spectra",
-    statement="Temperature, and what zero temperature predicts, are not given but learned: training makes a head "
-    "colder, until y*, the best-scoring token alone, gives the answer, and moves the spectrum of V. Where nothing is "
-    "to be learned, or something else, y* does not come to answer.",
-    reading="Left: how often a small encoder answers right (dashed), and how often it would if it saw its best-scoring "
-    "token only (solid); grey: the same when the answers it is trained on are drawn at random (dotted) or are those of "
-    "another task (dashed). Middle: its inverse temperature, and that of the controls. Right: the nonzero "
-    "eigenvalues of A of the first seed, from the first step (light) to the last (dark).",
-    assumed="One head of rank 8 in d = 24 that has to look up a value by its key; tokens on the unit sphere, Adam, "
-    "a few seeds. β is ‖B‖ with B taken on the unit sphere. Any training turns A's leading space, and most cool the "
-    "head: only what its controls fail counts. What the limit of one head means inside a trained network is another "
-    "question (section 11).",
+    prose=read_prose(__name__),
     sizes={"test": Size(150, 1, 6), "full": Size(2000, 5, 15)},
     seconds={"test": 3, "full": 75},
     measure=measure,

@@ -10,16 +10,19 @@ from frostline import plot
 from frostline.analysis.stability import stability
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
+from frostline.experiments.random_heads import head_of, near_identity
 from frostline.sample import uniform, vmf
 from frostline.sphere import normalise
 from frostline.theory.expansion import Derivative
 from frostline.transport.circle import circular
 
 TIMES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)
+"""Times at which clouds at zero temperature are compared."""
 WARM = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
 """Times at which clouds at finite temperature are compared."""
 BETAS = (10.0, 100.0, 1000.0)
+"""Temperatures of the mean field that is compared."""
 COLD = 100.0
 """From this β on the rate of zero temperature is claimed."""
 TURN = 0.01
@@ -38,8 +41,8 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     rows = Rows("problem", "kind", "t", "W2", "bound", "ell", "observed")
 
     def add(number: int, kind: str, head: Attention, x: np.ndarray, other: np.ndarray) -> None:
-        found = stability(head, x, other, times=TIMES)
-        values = (number, kind, found.times, found.measured, found.bound, found.ell, found.observed)
+        drift = stability(head, x, other, times=TIMES)
+        values = (number, kind, drift.times, drift.measured, drift.bound, drift.ell, drift.observed)
         rows.add(*values)
 
     tick("where the bound is sharp")
@@ -50,15 +53,13 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     for number in range(1, size.problems + 1):
         tick(f"random problem {number}")
         d = int(rng.integers(2, 6))
-        B = np.eye(d) + 0.25 * rng.standard_normal((d, d)) / np.sqrt(d)
+        B = near_identity(d, 0.25, rng)
         V = rng.standard_normal((d, d)) / np.sqrt(d)
         symmetric = number % 2 == 0
-        if symmetric:
-            V = (V + V.T) / 2 @ np.linalg.inv(B).T
         add(
             number,
             "symmetric" if symmetric else "any",
-            Attention.from_matrices(B, V, 1.0),
+            head_of((V + V.T) / 2, B) if symmetric else Attention.from_matrices(B, V, 1.0),
             uniform(size.tokens, d, seed=rng),
             vmf(size.tokens, uniform(1, d, seed=rng)[0], 1.5, seed=rng),
         )
@@ -157,27 +158,27 @@ def draw(evidence: Evidence) -> Figure:
     rows = arrays(evidence.tables["distances"])
     (left, right, third), figure = plot.panels(3, width=4.4)
     for problem in np.unique(rows["problem"]):
-        mine = rows["problem"] == problem
-        colour = plot.ORANGE if rows["kind"][mine][0] == "sharp" else plot.BLUE
+        chosen = rows["problem"] == problem
+        colour = plot.ORANGE if rows["kind"][chosen][0] == "sharp" else plot.BLUE
         left.semilogy(
-            rows["t"][mine], rows["W2"][mine] / rows["bound"][mine], "o-", ms=3, lw=1, color=colour, alpha=0.7
+            rows["t"][chosen], rows["W2"][chosen] / rows["bound"][chosen], "o-", ms=3, lw=1, color=colour, alpha=0.7
         )
     left.axhline(1.0, color=plot.INK, lw=1, ls=":")
     left.set(xlabel="time t", ylabel="W₂(ρ_t, ρ̃_t) / bound", title="orange: where the bound is sharp")
     last = rows["t"] == max(TIMES)
     for sharp, colour in ((False, plot.BLUE), (True, plot.ORANGE)):
-        mine = last & ((rows["kind"] == "sharp") == sharp)
-        right.plot(rows["ell"][mine], rows["observed"][mine], "o", color=colour, alpha=0.7)
+        chosen = last & ((rows["kind"] == "sharp") == sharp)
+        right.plot(rows["ell"][chosen], rows["observed"][chosen], "o", color=colour, alpha=0.7)
     top = float(rows["ell"].max())
     right.plot([0, top], [0, top], ":", color=plot.INK, lw=1)
     right.set(xlabel="ℓ, proven", ylabel="rate at which W₂ really grew", title="below the dotted line: as claimed")
     warm, rate = arrays(evidence.tables["warm"]), evidence.numbers["sharp"]
     for number, beta in enumerate(BETAS):
         for start, style in zip(STARTS, ("o-", "s--"), strict=True):
-            mine = (warm["beta"] == beta) & (warm["start"] == start)
-            over = warm["growth"][mine] / np.exp(rate * warm["t"][mine])
+            chosen = (warm["beta"] == beta) & (warm["start"] == start)
+            over = warm["growth"][chosen] / np.exp(rate * warm["t"][chosen])
             name = f"β = {beta:g}, {start}"
-            third.semilogy(warm["t"][mine], over, style, ms=3, color=plot.shade(number, len(BETAS)), label=name)
+            third.semilogy(warm["t"][chosen], over, style, ms=3, color=plot.shade(number, len(BETAS)), label=name)
     third.axhline(1.0, color=plot.INK, lw=1, ls=":")
     third.set(xlabel="time t", ylabel="W₂ / bound", title="at finite temperature")
     third.legend(fontsize=7, frameon=False)
@@ -186,17 +187,7 @@ def draw(evidence: Evidence) -> Figure:
 
 CLAIM = Claim(
     name="stability",
-    title="Stability in Wasserstein space",
-    statement="Under the zero-temperature flow W(ρ_t, ρ̃_t) ≤ e^{ℓt} W(ρ₀, ρ̃₀), where ℓ bounds the expansion of the "
-    "flow over the sphere; the mean field at low temperature keeps to the same rate.",
-    reading="Left: measured distance over bound, one line per problem, at zero temperature; no line can pass 1, since "
-    "ℓ is proven. The orange one is made so that the bound is nearly reached, which shows that it cannot be much "
-    "improved. Middle: the rate at which clouds really drifted apart against ℓ. Most bounds are far from sharp: ℓ is a "
-    "worst case over the whole sphere. Right: the same at finite temperature, where nothing is proven, for two starts "
-    "on the circle; the claim is that cold lines stay below 1.",
-    assumed="Geodesic cost. Left and middle: zero temperature, random tokens, ℓ proven by interval bounds. Right: "
-    "equispaced weighted nodes on the circle, B = diag(1, .5), V = diag(1, 1.5), exact W₂, and for ℓ the largest rate "
-    "of the flow itself, not its proven bound.",
+    prose=read_prose(__name__),
     sizes={"test": Size(6, 60, 1000), "quick": Size(30, 150, 2000), "full": Size(200, 400, 4000)},
     seconds={"test": 3, "quick": 7, "full": 60},
     measure=measure,

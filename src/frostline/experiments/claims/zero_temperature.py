@@ -9,7 +9,8 @@ from scipy.stats import beta as beta_law
 
 from frostline import plot
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick
+from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, read_prose
+from frostline.experiments.random_heads import head_of, near_identity, random_axes, symmetric_matrix
 from frostline.sample import uniform
 from frostline.sphere import normalise
 from frostline.theory.flow import at_clocks, zero_temperature
@@ -154,8 +155,8 @@ def _integrated(head: Attention, x: np.ndarray, t: float) -> np.ndarray:
         push = V @ y / np.linalg.norm(y)
         return push - (x @ push) * x
 
-    found: np.ndarray = solve_ivp(velocity, (0.0, t), x, rtol=1e-11, atol=1e-12).y[:, -1]
-    return found
+    end: np.ndarray = solve_ivp(velocity, (0.0, t), x, rtol=1e-11, atol=1e-12).y[:, -1]
+    return end
 
 
 def _stratified(m: int, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, Attention]:
@@ -171,20 +172,18 @@ def _stratified(m: int, n: int, rng: np.random.Generator) -> tuple[np.ndarray, n
 
 
 def _symmetric(d: int, rng: np.random.Generator) -> Attention:
-    """A random head with symmetric A = VBᵀ: V = AB⁻ᵀ."""
-    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    """A random head with a symmetric A = VBᵀ, whose leading eigenvalue is at least 0.2 ahead."""
+    axes = random_axes(d, rng)
     values = np.sort(rng.uniform(-1, 1, d))[::-1]
     values[0] = values[1] + rng.uniform(0.2, 1.0)
-    A = Q @ np.diag(values) @ Q.T
-    B = np.eye(d) + 0.3 * rng.standard_normal((d, d)) / np.sqrt(d)
-    return Attention.from_matrices(B, A @ np.linalg.inv(B).T, 1.0)
+    return head_of(symmetric_matrix(values, axes), near_identity(d, 0.3, rng))
 
 
 def _space(head: Attention) -> tuple[np.ndarray, float]:
     """Basis of the dominant eigenspace, and the gap below it."""
-    found = limit(head)
-    assert found.basis is not None and found.gap is not None
-    return found.basis, found.gap
+    target = limit(head)
+    assert target.basis is not None and target.gap is not None
+    return target.basis, target.gap
 
 
 def _tangent(basis: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -202,16 +201,7 @@ def _exponent(rates: dict, m: int, p: int) -> Line:
 
 CLAIM = Claim(
     name="zero-temperature-limit",
-    title="The zero-temperature limit",
-    statement="At zero temperature the token distribution goes to Π♯ρ₀, the push-forward of the start under the "
-    "projection on the dominant eigenspace of A = VBᵀ. Angles to that space shrink token by token like "
-    "e^{−gτ} (eq. 8), and W_p like e^{−g·min(1, m/p)·τ}, with a factor τ^{1/p} at m = p (eq. 9).",
-    reading="Left: dots are measured distances for limits of dimension m = 1, 2, 3; lines have the predicted slope "
-    "and start at the first dot. Where p > m the few tokens that began near the equator are late and slow W"
-    " down. Right: the distance itself, found by optimal transport without knowing which token goes where.",
-    assumed="Symmetric A; a bounded density. The exponents are measured on strata of |𝒫x|, so that the late tokens "
-    "that decide them are there in number; the coupling of each token with its own limit is optimal for symmetric A. "
-    "Tokens are moved by the closed form in each token's own clock; one check compares it with an ODE solver.",
+    prose=read_prose(__name__),
     sizes={"test": Size(4000, 10, 200), "quick": Size(20_000, 60, 1000), "full": Size(200_000, 300, 1400)},
     seconds={"test": 1, "quick": 2, "full": 18},
     measure=measure,

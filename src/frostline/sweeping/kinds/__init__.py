@@ -1,4 +1,4 @@
-"""Kinds of work that a sweep can hand out, by the command that does one of them."""
+"""Kinds of runs that a sweep can hand out, by the command that does one of them."""
 
 from frostline.sweeping.kinds.models import MODELS
 from frostline.sweeping.kinds.token_runs import RUNS

@@ -1,4 +1,4 @@
-"""A kind of work: what it is asked, the file contents that decide it, what it measures; and the name of a result."""
+"""Kinds of runs: their keys, the files that decide their result, their measures, and the name of a result."""
 
 import hashlib
 import json
@@ -17,22 +17,30 @@ from frostline.files.digests import source_digest
 from frostline.rooms import SHOWING, room_of
 
 Table = dict[str, Any]
-"""What one run is asked: plain values, as TOML has them."""
-Found = tuple[dict[str, Any], dict[str, Any]]
-"""Measures, and arrays (torch tensors) of those kinds that have some."""
-NUMBER, WHOLE, TEXT, YES = pa.float64(), pa.int64(), pa.string(), pa.bool_()
+"""The spec of one run: plain values, as TOML has them."""
+Outcome = tuple[dict[str, Any], dict[str, Any]]
+"""Measures of a run, and its arrays (torch tensors) where its kind keeps some."""
+NUMBER = pa.float64()
+"""Columns of numbers."""
+WHOLE = pa.int64()
+"""Columns of whole numbers."""
+TEXT = pa.string()
+"""Columns of text, and of lists and tables as JSON."""
+YES = pa.bool_()
+"""Columns of yes and no."""
 NUMBERS = pa.list_(NUMBER)
+"""Columns with a list of numbers in each row."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of work.
+    """One kind of run.
 
-    keys      what its spec may say, as columns: name and type; lists and tables become JSON text
-    measures  what it finds, as columns
-    parse     a table with its defaults written out, or a BadSpec
+    keys      keys of its spec as columns, name and type; lists and tables become JSON text
+    measures  its measures as columns, name and type
+    parse     writes the defaults of a table out, or raises BadSpec
     files     paths whose contents decide the result
-    run       the work itself
+    run       does the work
     """
 
     name: str
@@ -40,29 +48,29 @@ class Kind:
     measures: Mapping[str, pa.DataType]
     parse: Callable[[Table], Table]
     files: Callable[[Table], Iterator[Path]]
-    run: Callable[[Table], Found]
+    run: Callable[[Table], Outcome]
     arrays: bool = False
 
     def identity(self, table: Table) -> str:
-        """The name of a result: a hash of what is asked, of the files it names and of the code that works it out."""
+        """The name of a result: a hash of the spec, of the files it names and of the code that computes it."""
         digest = hashlib.sha256(msgspec.json.encode([self.name, code_version(), table], order="sorted"))
         for path in self.files(table):
             digest.update(content(path))
         return digest.hexdigest()[:32]
 
     def columns(self, table: Table) -> dict[str, Any]:
-        """What was asked, a value for each key."""
+        """The spec of a run as columns: a value, or None, for each key."""
         return dict.fromkeys(self.keys) | dict(_flat(table))
 
 
 @cache
 def code_version() -> str:
-    """The version, and a digest of the source that makes results: those of other code are not used again."""
+    """The version, and a digest of the source that computes results: results of other code are not used again."""
     return f"{frostline.__version__}+{source_digest(_makes_results)[:12]}"
 
 
 def _makes_results(parts: tuple[str, ...]) -> bool:
-    """Whether another version of a source file may make another result."""
+    """Whether a change of this source file may change a result."""
     if parts[0] == "sweeping":
         return parts[1] == "kinds"
     return room_of(parts) not in SHOWING
@@ -76,8 +84,8 @@ def content(path: Path) -> bytes:
             return b"".join(part.name.encode() + content(part) for part in parts)
         if path.exists() and not path.is_file():
             raise BadSpec(f"{str(path)!r}, which the spec names, is neither a file nor a folder.")
-        known = path.stat()
-        return _digest(path, known.st_mtime_ns, known.st_size, known.st_ino)
+        stat = path.stat()
+        return _digest(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
     except (OSError, ValueError) as error:
         if isinstance(error, BadSpec):
             raise

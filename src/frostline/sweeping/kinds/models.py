@@ -1,19 +1,18 @@
-"""Claims and models: reproduce, audit, diff, score."""
+"""Kinds of runs about claims and models: reproduce, audit, diff, score."""
 
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
-from frostline.auditing.audit_metrics import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
-from frostline.encoders.corpus import SAMPLE
+from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
 from frostline.errors import BadSpec
 from frostline.files.plain_json import plain
-from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Found, Kind, Table
+from frostline.files.suggestions import suggestion
+from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Kind, Outcome, Table
 
 
 class _Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -54,23 +53,24 @@ HUB = ("model", "base", "tuned")
 def _parser(struct: type[msgspec.Struct]) -> Callable[[Table], Table]:
     def parse(table: Table) -> Table:
         try:
-            found: Table = msgspec.to_builtins(msgspec.convert(table, struct))
+            complete: Table = msgspec.to_builtins(msgspec.convert(table, struct))
         except msgspec.ValidationError as error:
             raise BadSpec(f"{error}; there are: {', '.join(struct.__struct_fields__)}.") from None
-        return found
+        return complete
 
     return parse
 
 
 def _named(*keys: str) -> Callable[[Table], Iterator[Path]]:
-    """Files and folders that the keys name; the sample is none, nor is a model that is an id on the hub."""
+    """Finds the files and folders that these keys name: not the sample, nor models that are ids on the hub."""
 
     def files(table: Table) -> Iterator[Path]:
+        from frostline.encoders.corpus import SAMPLE
+
         for key in keys:
-            if table[key] is None or (key == "text" and table[key] == SAMPLE):
-                continue
-            if key not in HUB or os.path.exists(table[key]):
-                yield Path(table[key])
+            name = table[key]
+            if name is not None and (key, name) != ("text", SAMPLE) and (key not in HUB or os.path.exists(name)):
+                yield Path(name)
 
     return files
 
@@ -78,30 +78,31 @@ def _named(*keys: str) -> Callable[[Table], Iterator[Path]]:
 def _reproduce_parse(table: Table) -> Table:
     from frostline.experiments.claims.catalogue import CLAIMS
 
-    found = _parser(_Claim)(table)
-    if found["claim"] not in CLAIMS:
-        raise BadSpec(f"there is no claim {found['claim']!r}; there are: {', '.join(CLAIMS)}.")
-    sizes = CLAIMS[found["claim"]].sizes
-    if found["size"] not in sizes:
-        raise BadSpec(f"size = {found['size']!r}; there are: {', '.join(sizes)}.")
-    return found
+    complete = _parser(_Claim)(table)
+    if complete["claim"] not in CLAIMS:
+        raise BadSpec(f"there is no claim {complete['claim']!r}; {suggestion(complete['claim'], CLAIMS)}")
+    sizes = CLAIMS[complete["claim"]].sizes
+    if complete["size"] not in sizes:
+        raise BadSpec(f"size = {complete['size']!r}; there are: {', '.join(sizes)}.")
+    return complete
 
 
-def _reproduce(table: Table) -> Found:
+def _reproduce(table: Table) -> Outcome:
     from frostline.experiments.claims.catalogue import CLAIMS
 
     claim = CLAIMS[table["claim"]]
     evidence = claim.measure(claim.sizes[table["size"]], table["seed"], lambda what: None)
-    judged = claim.judge(evidence)
+    judgement = claim.judge(evidence).facts()
     return {
-        "verdict": judged.verdict,
-        "why": judged.why,
-        "checks": json.dumps(plain([asdict(check) for check in judged.checks])),
+        "verdict": judgement["verdict"],
+        "why": judgement["why"],
+        "checks": json.dumps(plain(judgement["checks"])),
         "numbers": json.dumps(plain(dict(evidence.numbers))),
     }, {}
 
 
 AUDIT_METRICS = (*WEIGHT_METRICS, *TEXT_METRICS, *CHANGE_METRICS)
+"""Numbers of an audit, each a column."""
 
 
 def _texts(table: Table) -> list[str] | None:
@@ -110,59 +111,59 @@ def _texts(table: Table) -> list[str] | None:
     return None if table["text"] is None else some(read_texts(table["text"]), table["texts"])
 
 
-def _audit(table: Table) -> Found:
+def _audit(table: Table) -> Outcome:
     from frostline.auditing.audit import audit
 
-    found = audit(
+    audited = audit(
         table["model"],
         _texts(table),
         perturbations=table["perturbations"],
         seed=table["seed"],
         source=table["text"] or "texts",
     )
-    facts = found.facts()
+    facts = audited.facts()
     return {
-        **{name: found.metrics.get(name) for name in AUDIT_METRICS},
-        "sentence": found.sentence,
-        "sha256": found.provenance["sha256"],
+        **{name: audited.metrics.get(name) for name in AUDIT_METRICS},
+        "sentence": audited.sentence,
+        "sha256": audited.provenance["sha256"],
         "heads": json.dumps(facts["heads"]),
         "clouds": json.dumps(facts["clouds"]),
     }, {}
 
 
-def _diff(table: Table) -> Found:
+def _diff(table: Table) -> Outcome:
     from frostline.auditing.comparison.compare import diff
 
-    found = diff(table["base"], table["tuned"], texts=_texts(table), seed=table["seed"])
-    rows = found.layers.to_pylist()
+    change = diff(table["base"], table["tuned"], texts=_texts(table), seed=table["seed"])
+    rows = change.layers.to_pylist()
     return {
-        "changed": found.changed,
+        "changed": change.changed,
         "layers_changed": sum(row["verdict"] == "changed" for row in rows),
         "largest_change": max(max(row[part] for part in ("query", "key", "value", "output")) for row in rows),
-        "turned_degrees": max(found.heads["angle_A"].to_pylist()),
-        "sentence": found.sentence,
+        "turned_degrees": max(change.heads["angle_A"].to_pylist()),
+        "sentence": change.sentence,
         "layers": json.dumps(plain(rows)),
     }, {}
 
 
-def _score(table: Table) -> Found:
+def _score(table: Table) -> Outcome:
     from frostline.encoders.corpus import read_texts
     from frostline.monitoring.baseline_file import load_baseline
     from frostline.monitoring.calibration import Alarm
 
-    found = load_baseline(table["baseline"]).score(
+    scores = load_baseline(table["baseline"]).score(
         table["model"], read_texts(table["text"]), level="light" if table["light"] else "full"
     )
-    levels, rang = Alarm.once_in(table["false_alarm_every"]).after(0.0, found.p_values)
-    strange = int((found.p_values <= table["alpha"]).sum())
+    levels, rang = Alarm.once_in(table["false_alarm_every"]).after(0.0, scores.p_values)
+    strange = int((scores.p_values <= table["alpha"]).sum())
     return {
-        "texts": len(found.p_values),
+        "texts": len(scores.p_values),
         "strange": strange,
-        "strange_share": strange / len(found.p_values),
-        "least_p": float(found.p_values.min()),
+        "strange_share": strange / len(scores.p_values),
+        "least_p": float(scores.p_values.min()),
         "alarm_at": int(rang[0]) if rang else None,
         "level": float(levels[-1]),
-        "p_values": found.p_values.tolist(),
+        "p_values": scores.p_values.tolist(),
     }, {}
 
 

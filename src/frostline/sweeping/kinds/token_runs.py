@@ -1,4 +1,4 @@
-"""Runs of tokens: simulate, theory, and the distance curve; all are asked with the spec of a run."""
+"""Kinds of runs of tokens: simulate, theory, and the distance curve; all take the spec of a run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from frostline.errors import BadSpec
 from frostline.runs import schema as specs
-from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Found, Kind, Table
+from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Kind, Outcome, Table
 
 RUN_KEYS = {
     "tokens": WHOLE,
@@ -62,18 +62,18 @@ RUN_MEASURES = {
 
 
 def _run_parse(table: Table) -> Table:
-    found = specs.to_table(specs.parse(table))
-    del found["out"]
-    if isinstance(found["tokens"], int):
-        found["tokens"] = {"count": found["tokens"], "distribution": "uniform", "antipodal": False}
-    return found
+    complete = specs.to_table(specs.parse(table))
+    del complete["out"]
+    if isinstance(complete["tokens"], int):
+        complete["tokens"] = {"count": complete["tokens"], "distribution": "uniform", "antipodal": False}
+    return complete
 
 
 def _run_files(table: Table) -> Iterator[Path]:
     return map(Path, sorted(specs.files(table)))
 
 
-def _simulate(table: Table, *, transport: bool = False) -> Found:
+def _simulate(table: Table, *, transport: bool = False) -> Outcome:
     from frostline.runs.record import run_once
 
     _, summary, arrays = run_once(specs.parse(table), transport=transport)
@@ -129,18 +129,18 @@ THEORY_MEASURES = {
 }
 
 
-def _theory(table: Table) -> Found:
+def _theory(table: Table) -> Outcome:
     from frostline.runs.predict import predict
 
-    told = predict(specs.parse(table))
-    if len(told["layers"]) > 1:
-        raise BadSpec(f"a sweep of theory takes one layer; the spec has {len(told['layers'])}.")
-    (layer,) = told["layers"]
+    predicted = predict(specs.parse(table))
+    if len(predicted["layers"]) > 1:
+        raise BadSpec(f"a sweep of theory takes one layer; the spec has {len(predicted['layers'])}.")
+    (layer,) = predicted["layers"]
     without = layer["tokens_without_limit"]
     return {
         "limit": layer["limit"]["kind"],
         "gap": layer["limit"]["gap"],
-        "regime": told["regime"]["verdict"],
+        "regime": predicted["regime"]["verdict"],
         "rate": layer["rates"].get("token"),
         "rate_guaranteed": layer["rates"].get("guaranteed"),
         "bound_C": layer["bound"].get("C"),
