@@ -12,8 +12,11 @@ from frostline.experiments.setting import Setting, follow
 from frostline.theory.terminal import terminal
 
 LEVEL = 0.7
+"""W₂ at which a cluster counts as gone."""
 TILTS = (0.48, 0.12, 0.03, 0.0075)
+"""Tilts of the start along x₂, which make it asymmetric."""
 ALONG = 0.36
+"""Tilt of the start along x₁."""
 
 
 @dataclass(frozen=True)

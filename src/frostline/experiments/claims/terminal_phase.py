@@ -17,7 +17,9 @@ from frostline.theory.limits import limit
 from frostline.theory.terminal import terminal
 
 NEAR = 0.3
+"""Angle (rad) up to which a token counts as near a direction."""
 ALMOST = 0.9
+"""Share of the tokens that counts as almost all."""
 
 
 @dataclass(frozen=True)
