@@ -35,7 +35,7 @@ STATUSES = {
     "step too small": "the error control asked for steps below rounding; raise the tolerance",
     "interrupted": "stopped by the caller before the final time",
 }
-"""How a run ended: the status and its meaning, with advice."""
+"""The statuses of a run and their meanings, with advice."""
 
 Watcher: TypeAlias = Callable[[Progress], bool | None]
 """Called after every step; returns true to stop the run."""
@@ -242,7 +242,7 @@ class Steps:
 
     @property
     def status(self) -> str:
-        """How the run ended, or would end here: a key of ``STATUSES``."""
+        """The status at which the run ended, or would end here: a key of ``STATUSES``."""
         return self.walk.status
 
     def __iter__(self) -> Iterator[Progress]:

@@ -17,7 +17,7 @@ ORIGINS = {
     "not known, so read this as an order of magnitude, never as a guarantee",
     "fitted": "all three constants are fitted to measured curves",
 }
-"""Where the constants of a bound come from, and what that means for its reader."""
+"""Origins of the constants of a bound, each with its meaning for the reader."""
 DIAMETER = 2.0
 """The diameter of the sphere: a bound of a distance that is no smaller says nothing."""
 

@@ -210,7 +210,7 @@ class Smooth(Result):
     gradient: Gradients
 
     def describe(self) -> str:
-        """How it is given, and the dimension."""
+        """The sort of density, and the dimension."""
         return f"a density given as a function, d = {self.dimension}"
 
     def facts(self) -> dict[str, Any]:

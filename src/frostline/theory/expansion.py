@@ -1,4 +1,4 @@
-"""How fast the zero-temperature flow (5) can pull two tokens apart: proven bounds on its derivative (THEORY section 7).
+"""Expansion of the zero-temperature flow (5): proven bounds on its derivative ∇F (THEORY section 7).
 
 For unit tangent vectors v at x, with s = |Bᵀx|, G = P_xAx and q = P_xBBᵀx,
 

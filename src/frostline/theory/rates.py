@@ -54,7 +54,7 @@ class Rates(Result):
     status: str
 
     def describe(self) -> str:
-        """How W_p and a single token's angle fall, in words."""
+        """The decay of W_p and of a single token's angle, in words."""
         if not np.isfinite(self.token_in_clock):
             return "Nothing lies below the leading eigenvalue: tokens are at their limits from the start, and W is 0."
         rate, how = (self.guaranteed, "at least like") if self.exact is None else (self.exact, "like")

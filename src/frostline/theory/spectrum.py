@@ -52,7 +52,7 @@ class Dominant:
     rounding: float
     """Entries of ``block`` this small may be rounding."""
     resolution: float
-    """How many times larger than rounding the smallest change of A is that would make ``kind`` wrong."""
+    """The smallest change of A that would make ``kind`` wrong, in units of rounding."""
     tilt: float
     """Radians by which rounding may turn the range; NaN where it is not needed (all kinds but rotation)."""
     explained: bool
@@ -65,7 +65,7 @@ class Dominant:
 
     @property
     def gap(self) -> float:
-        """How far μ is ahead of the next real part."""
+        """The distance from μ to the next real part."""
         return self.mu - self.next_real
 
 
@@ -287,7 +287,7 @@ def _at_mu(
     tolerance: float | None,
     largest: int,
 ) -> tuple[Bool[np.ndarray, "n"], float]:
-    """Which eigenvalues count as having the largest real part, and the largest (absolute) distance allowed for them."""
+    """A mask of the eigenvalues at the largest real part, and the largest (absolute) distance allowed for them."""
     distance = values.real.max() - values.real
     if tolerance is None:
         radius = _radii(distance / size, conditions, epsilon, largest) * size
@@ -318,7 +318,7 @@ def _closed(
 def _radii(
     distance: Float[np.ndarray, "d"], conditions: Float[np.ndarray, "d"], epsilon: float, largest: int
 ) -> Float[np.ndarray, "d"]:
-    """How far (relative to ‖A‖) each eigenvalue may have been moved by rounding."""
+    """The largest distance, relative to ‖A‖, by which rounding may have moved each eigenvalue."""
     eta = BACKWARD_ERROR * epsilon
     # A Jordan block of size k spreads its eigenvalue by η^{1/k} and no further; take the largest k that explains
     # at least k eigenvalues.

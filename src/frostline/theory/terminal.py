@@ -219,7 +219,7 @@ def _escape(z: np.ndarray, V: np.ndarray, drift: np.ndarray | None) -> tuple[np.
 
 
 def _goal(end: Limit, z: np.ndarray, direction: np.ndarray | None, drift: float) -> np.ndarray | None:
-    """Where the centre goes; None when it rotates, or when it rests until something decides between two sides."""
+    """The end of the centre's path; None when it rotates, or rests until an asymmetry decides between two sides."""
     if end.kind in ("rotation", "mixed"):
         return None
     if not drift:
