@@ -23,8 +23,9 @@ from torch import Tensor
 from benchmarks.shifts import SHIFTED, attacked, code, lines, other_languages
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import tokenize
+from frostline.monitoring.alarm import Alarm, evidence
 from frostline.monitoring.baseline import LEARNED
-from frostline.monitoring.calibration import Alarm, Conformal, evidence
+from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruption_directions import Directions
 from frostline.monitoring.corruptions import corrupted, corruptions
 from frostline.monitoring.detector import PARTS, Detector, soft_maximum

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frostline as fl
-from frostline.monitoring.calibration import Alarm, Conformal, evidence, run_length
+from frostline.monitoring.alarm import Alarm, evidence, run_length
+from frostline.monitoring.calibration import Conformal
 
 
 def p_values(fitted, scores, lengths):

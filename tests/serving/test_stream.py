@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from frostline.errors import BadParameter
-from frostline.monitoring.calibration import Alarm
+from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.reasons import Reason, Scores
 from frostline.serving.stream import ENOUGH, RECENT, Stream
 

@@ -34,8 +34,8 @@ def score(
     """
     from frostline.cli.progress import shares
     from frostline.encoders.corpus import read_texts
+    from frostline.monitoring.alarm import Alarm
     from frostline.monitoring.baseline_file import load_baseline
-    from frostline.monitoring.calibration import Alarm
 
     alarm = Alarm.once_in(false_alarm_every)
     texts = read_texts(text)

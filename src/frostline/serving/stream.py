@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from frostline.errors import BadParameter
-from frostline.monitoring.calibration import Alarm
+from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.reasons import Scores
 from frostline.results import Result
 from frostline.serving.events import Event

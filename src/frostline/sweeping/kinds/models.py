@@ -148,8 +148,8 @@ def _diff(table: Table) -> Outcome:
 
 def _score(table: Table) -> Outcome:
     from frostline.encoders.corpus import read_texts
+    from frostline.monitoring.alarm import Alarm
     from frostline.monitoring.baseline_file import load_baseline
-    from frostline.monitoring.calibration import Alarm
 
     scores = load_baseline(table["baseline"]).score(
         table["model"], read_texts(table["text"]), level="light" if table["light"] else "full"
