@@ -163,8 +163,8 @@ def test_the_sweep_on_the_page_is_one():
 
 
 def test_thresholds_on_the_page_are_read(tmp_path):
+    from frostline.auditing.ci_thresholds import read_thresholds
     from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
-    from frostline.auditing.thresholds import read_thresholds
 
     ((_, text),) = [block for block in pages.blocks("docs/audit.md") if block[0] == "toml"]
     (tmp_path / "limits.toml").write_text(text)

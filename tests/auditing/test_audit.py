@@ -9,13 +9,13 @@ import torch
 
 import frostline as fl
 from frostline.auditing.audit import audit
+from frostline.auditing.ci_thresholds import broken, read_thresholds
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost_line import frost_line
 from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
 from frostline.auditing.plateau import plateau
 from frostline.auditing.save import check_folder, save_audit
 from frostline.auditing.shared_layers import once
-from frostline.auditing.thresholds import broken, read_thresholds
 from frostline.encoders import forward, live_model, tokenization
 from frostline.encoders import load as loading
 from frostline.encoders.corpus import read_texts, sample, some

@@ -48,9 +48,9 @@ def audit(
 
     Example: frostline audit path/to/all-MiniLM-L6-v2 --text sample --out audit
     """
+    from frostline.auditing.ci_thresholds import broken, read_thresholds
     from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
     from frostline.auditing.save import check_folder
-    from frostline.auditing.thresholds import broken, read_thresholds
     from frostline.cli.progress import shares
     from frostline.encoders.corpus import read_texts, some
     from frostline.errors import BadParameter
