@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -33,9 +32,11 @@ class _Forwarding(ModuleType):
         raise AttributeError(f"{self.__name__} has moved to {' and '.join(MOVED[self.__name__])}; no {name!r} there.")
 
 
-class _Finder(MetaPathFinder, Loader):
+class _Finder:
+    """A finder and loader of modules; the abstract classes for these are slow to import."""
+
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname in MOVED else None
+        return ModuleSpec(fullname, self) if fullname in MOVED else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         homes = " and ".join(MOVED[spec.name])

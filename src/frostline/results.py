@@ -5,7 +5,6 @@ says which function it calls (``ABILITIES``), so that no room imports one of a l
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
@@ -40,6 +39,9 @@ class Result:
 
     def facts(self) -> dict[str, Any]:
         """The result as plain values for JSON: every public field; of a large array the shape."""
+        # Here, because ``import frostline`` imports this module and should cost nothing.
+        from dataclasses import fields
+
         return {
             field.name: plain_value(getattr(self, field.name))
             for field in fields(self)  # type: ignore[arg-type]
