@@ -29,7 +29,7 @@ demo: $(STAMP) $(MINILM)
 	@echo "and, about a real encoder: $(CURDIR)/demo/audit/index.html"
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 # Other real encoders, for checks on them.
 ENCODERS := $(VENV)/.encoders

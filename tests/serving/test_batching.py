@@ -32,9 +32,10 @@ class Slow(Scorer):
 
     def __init__(self, scorer):
         vars(self).update(vars(scorer))
-        self.gate, self.sizes = threading.Event(), []
+        self.entered, self.gate, self.sizes = threading.Event(), threading.Event(), []
 
     def score(self, tokenized, **settings):
+        self.entered.set()
         self.gate.wait(60)
         self.sizes.append(len(tokenized.ids))
         return super().score(tokenized, **settings)
@@ -47,7 +48,9 @@ def test_many_clients_get_the_scores_they_would_get_alone(base, folder, scorer):
     batcher = Batcher(slow, lambda found, own: taken.extend(own) or nothing(found, own), batch=16)
 
     async def all_at_once():
-        jobs = [asyncio.create_task(batcher.score(texts[n : n + 5], until=soon())) for n in range(0, 60, 5)]
+        jobs = [asyncio.create_task(batcher.score(texts[:5], until=soon()))]
+        assert await asyncio.to_thread(slow.entered.wait, 60)
+        jobs += [asyncio.create_task(batcher.score(texts[n : n + 5], until=soon())) for n in range(5, 60, 5)]
         while len(batcher._jobs) < 11:  # the first waits in its pass
             await asyncio.sleep(0.01)
         assert batcher.waiting == 60
