@@ -29,6 +29,11 @@ def two_clusters():
     return fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=100.0)
 
 
+def pytest_collection_modifyitems(items):
+    """The tree's own tests come last: another worker has compiled its loops by then, and they are read from disk."""
+    items.sort(key=lambda item: item.path.name == "test_tree.py")
+
+
 def pytest_terminal_summary(terminalreporter):
     """Pages are only looked at where there is a browser, metrics scraped where there is a Prometheus: say so if not."""
     for program, name, skipped in (("chromium", "Chromium", "of pages"), ("prometheus", "Prometheus", "with it")):

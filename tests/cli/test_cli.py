@@ -134,11 +134,13 @@ def test_progress_goes_to_stderr_only(tmp_path):
 
 def test_reproduce(call, tmp_path):
     """One quick claim, as JSON; a second call uses it."""
-    first = call("reproduce", "stability", "--out", "there", "--json", "--check")
+    first = call("reproduce", "zero-temperature-limit", "--out", "there", "--json", "--check")
     facts = json.loads(first.stdout)
     assert first.exit_code == 0 and facts["page"] == str(tmp_path / "there" / "index.html")
-    assert [(row["name"], row["verdict"]) for row in facts["claims"]] == [("stability", "holds")]
-    assert json.loads(call("reproduce", "--claim", "stability", "--out", "there", "--json").stdout) == facts
+    assert [(row["name"], row["verdict"]) for row in facts["claims"]] == [("zero-temperature-limit", "holds")]
+    assert (
+        json.loads(call("reproduce", "--claim", "zero-temperature-limit", "--out", "there", "--json").stdout) == facts
+    )
 
 
 def test_a_claim_that_fails(call, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,13 +65,21 @@ def test_a_second_call_measures_nothing(done, monkeypatch):
     assert [name for name, *_ in seen] == FEW and seen[-1][2] == seen[-1][3]
 
 
+@pytest.fixture(scope="module")
+def one_claim(tmp_path_factory):
+    """A folder with one finished claim, to be copied."""
+    out = tmp_path_factory.mktemp("one") / "out"
+    return reproduce(chosen(["stability"], "test"), size="test", out=out).claims[0], out
+
+
 CHANGES = {"seed": None, "code": None, "file": None, "json": "{", "list": "[]", "verdict": None, "figure": "<svg>"}
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_other_settings_other_code_and_broken_results_run_again(tmp_path, monkeypatch, change):
+def test_other_settings_other_code_and_broken_results_run_again(one_claim, tmp_path, monkeypatch, change):
+    first, finished = one_claim
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     claims = chosen(["stability"], "test")
-    first = reproduce(claims, size="test", out=tmp_path).claims[0]
     options = {"seed": 1} if change == "seed" else {}
     if change == "code":
         monkeypatch.setattr(running, "code_version", lambda: "another")
@@ -174,8 +183,8 @@ def test_where_nothing_is_random_the_seed_does_not_matter(tmp_path):
     assert second.claims[0]["seconds"] == first.claims[0]["seconds"] and told == ["holds"]
 
 
-def test_results_that_are_not_shown_are_named(tmp_path):
-    reproduce(chosen(["stability"], "test"), size="test", out=tmp_path)
+def test_results_that_are_not_shown_are_named(one_claim, tmp_path):
+    shutil.copytree(one_claim[1], tmp_path, dirs_exist_ok=True)
     (tmp_path / "claims" / "stability" / "figure.png").write_bytes(b"changed")
     done = reproduce(chosen(["zero-temperature-limit"], "test"), size="test", out=tmp_path)
     assert done.hidden == ("stability",)

@@ -108,6 +108,28 @@ def serve(*given):
     return done.returncode, done.stderr.strip().splitlines()
 
 
+EACH = """
+import io, json, sys
+from contextlib import redirect_stderr
+from frostline.cli import main
+for flags in json.loads(sys.argv[1]):
+    sys.argv[1:] = ["serve", "--port", "0", *flags]
+    with redirect_stderr(io.StringIO()) as said:
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([code, said.getvalue().strip().splitlines()]))
+"""
+
+
+def serve_each(several):
+    """Exit code and lines of stderr of each call, one after the other in one new process."""
+    flags = json.dumps([[str(flag) for flag in one] for one in several])
+    done = subprocess.run([sys.executable, "-c", EACH, flags], capture_output=True, text=True, timeout=120, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def test_bad_settings_are_one_sentence(frost, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short").write_text("short\n")
@@ -123,8 +145,7 @@ def test_bad_settings_are_one_sentence(frost, folder, tmp_path, monkeypatch):
         "a number from 10": [frost, *model, "--false-alarm-every", "1"],
         "no config.json|not there": [frost, "--model", tmp_path],
     }
-    for said, given in cases.items():
-        code, lines = serve(*given)
+    for said, (code, lines) in zip(cases, serve_each(cases.values()), strict=True):
         assert code == 2 and len(lines) == 1, (said, lines)
         assert any(one in lines[0] for one in said.split("|")), lines
 

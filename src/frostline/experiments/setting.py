@@ -11,6 +11,7 @@ from frostline.analysis.distance import Measure
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.sample import Nodes, nodes
+from frostline.theory.limits import limit
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 """A matrix as rows, which can be hashed."""
@@ -94,4 +95,5 @@ def follow(setting: Setting, beta: float, until: float, frames: int = 121) -> Fo
     run = simulate(
         head, start.tokens, until=until, weights=start.weights, save_at=np.linspace(0.0, until, frames).tolist()
     )
-    return Followed(run, run.times, Measure.of_run(run).along(run))
+    # The limit of the head that was asked for: the run's own would follow a simulator that runs another one.
+    return Followed(run, run.times, Measure.of_run(run, limit=limit(head)).along(run))
