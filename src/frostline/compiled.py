@@ -1,12 +1,11 @@
 """Compiled loops (numba): kept on disk, interruptible, announced when they have to be compiled."""
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-LOG = logging.getLogger("frostline")
+from frostline.log import LOG
 
 
 def njit(**settings: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -10,6 +10,7 @@ ROWS: tuple[dict[str, str], ...] = (
         "extras": "packages that only some parts need",
         "rooms": "this list",
         "moved": "old names of modules",
+        "log": "the logger",
         "printable": "text of others on its way to a terminal",
         "results": "what every result can do: one line, words, plain values",
         "cancellation": "long work that nobody waits for any more",

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import logging
 import tempfile
 import threading
 import zipfile
@@ -27,6 +26,7 @@ from frostline.exploring.messages import pack
 from frostline.exploring.presets import PRESETS
 from frostline.exploring.saved_folders import Opened
 from frostline.files.plain_json import plain
+from frostline.log import LOG
 from frostline.runs import schema as specs
 from frostline.runs.build import build_heads
 from frostline.runs.predict import predict
@@ -34,7 +34,6 @@ from frostline.runs.record import record
 from frostline.web.guard import Guard
 from frostline.web.request_limits import Limits
 
-LOG = logging.getLogger("frostline")
 LIMITS = Limits(connections=64)
 """Limits of requests to the page's server."""
 MOST_STREAMS = 16

@@ -3,7 +3,6 @@
 Hooks of one forward pass share what they collect through thread-local storage: many threads may use one model.
 """
 
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 
 from frostline.encoders.load import Encoder
 from frostline.errors import BadModel
+from frostline.log import LOG
 
-LOG = logging.getLogger("frostline")
 _unwatched = threading.local()
 
 

@@ -14,10 +14,11 @@ from torch import nn
 
 from frostline.encoders.load import load
 from frostline.errors import BadParameter
+from frostline.log import LOG
 from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.baseline_file import load_baseline
-from frostline.monitoring.hooks import LOG, HiddenStates, Tap
+from frostline.monitoring.hooks import HiddenStates, Tap
 from frostline.monitoring.judge import Assessment, Judge
 from frostline.monitoring.pass_buffer import PassBuffer
 from frostline.monitoring.reasons import Scores

@@ -15,7 +15,7 @@ from typing import Any
 
 from frostline.encoders.tokenization import Tokenized
 from frostline.errors import FrostlineError
-from frostline.monitoring.hooks import LOG
+from frostline.log import LOG
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.scorer import Scorer
 

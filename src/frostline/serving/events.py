@@ -18,7 +18,7 @@ from typing import Any
 
 from frostline.errors import BadParameter
 from frostline.files.locks import try_lock
-from frostline.monitoring.hooks import LOG
+from frostline.log import LOG
 from frostline.results import Result
 
 FORMAT = 2

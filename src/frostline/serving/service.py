@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from frostline.encoders.tokenization import Tokenized
+from frostline.log import LOG
 from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.baseline import Baseline
-from frostline.monitoring.hooks import LOG
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.scorer import Scorer
 from frostline.serving.batching import BATCH, Batcher, Causes

@@ -4,15 +4,14 @@ import asyncio
 import contextlib
 import hmac
 import json
-import logging
 import re
 from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from frostline.log import LOG
 from frostline.web.request_limits import Limits
 
-LOG = logging.getLogger("frostline")
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),

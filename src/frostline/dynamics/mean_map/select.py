@@ -3,7 +3,6 @@
 The choice goes by dimension, device and number of pairs, and for large clouds by the estimated cost of a tree.
 """
 
-import logging
 import math
 from collections.abc import Callable
 from functools import partial
@@ -17,8 +16,7 @@ from torch import Tensor
 
 from frostline.dynamics.mean_map.dense import WIDEST, blocks, fused, log_range
 from frostline.errors import BadParameter
-
-LOG = logging.getLogger("frostline")
+from frostline.log import LOG
 
 Engine: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, float], Tensor]
 """Queries p (…, q, d), sources y (…, n, d), log weights and tolerance to the mean map (…, q, d)."""
