@@ -12,6 +12,7 @@ import torch
 from hypothesis import settings
 
 import frostline as fl
+import typechecking  # before frostline, whose modules are instrumented as it says
 
 torch.set_num_threads(1)
 # A slow machine is not a failure; the same examples every time, so that a red run can be repeated.
@@ -27,6 +28,10 @@ def rng():
 @pytest.fixture
 def two_clusters():
     return fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=100.0)
+
+
+def pytest_runtest_setup():
+    typechecking.begin_test()
 
 
 def pytest_collection_modifyitems(items):
