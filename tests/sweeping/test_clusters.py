@@ -101,12 +101,12 @@ def test_a_run_that_kills_its_workers_is_a_row(tmp_path):
 
 def test_a_worker_of_another_version_is_named(tmp_path):
     port = free_port()
-    # The same package with one more line.
+    # The same package with one more line of code; a comment would be no other version.
     import shutil
 
     shutil.copytree(os.path.join(ROOT, "src"), tmp_path / "src")
     with (tmp_path / "src" / "frostline" / "sphere.py").open("a") as file:
-        file.write("\n# changed\n")
+        file.write("\nCHANGED = True\n")
     with scheduler(port), worker(port, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}):
         asking = client(tmp_path, port)
         said = asking.communicate(timeout=120)[1]
