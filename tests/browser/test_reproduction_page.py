@@ -9,7 +9,7 @@ from frostline.experiments.runner import reproduce
 from tests.browser.chromium import needs_chromium
 
 pytestmark = needs_chromium
-NAMES = ["theorem", "terminal-phase", "stability"]
+NAMES = ["zero-temperature-limit", "terminal-phase", "stability"]
 
 
 @pytest.fixture(scope="module")

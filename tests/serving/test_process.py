@@ -102,12 +102,6 @@ def test_a_full_disk_is_said_and_scoring_goes_on(frost, folder, tmp_path):
         assert len(events.select(kind="strange")) == strange
 
 
-def serve(*given):
-    command = [sys.executable, "-c", RUN, "serve", "--port", "0", *map(str, given)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stderr.strip().splitlines()
-
-
 EACH = """
 import io, json, sys
 from contextlib import redirect_stderr
@@ -152,10 +146,13 @@ def test_bad_settings_are_one_sentence(frost, folder, tmp_path, monkeypatch):
 
 def test_a_port_or_an_event_file_in_use(frost, folder, tmp_path):
     with process(frost, folder, tmp_path / "e.db") as client:
-        code, lines = serve(frost, "--model", folder, "--events", tmp_path / "f.db", "--port", client.address[1])
-        assert code == 2 and "cannot be used" in lines[0]
-        code, lines = serve(frost, "--model", folder, "--events", tmp_path / "e.db", "--port", "0")
-        assert code == 2 and "in use by another" in lines[0]
+        calls = [
+            (frost, "--model", folder, "--events", tmp_path / "f.db", "--port", client.address[1]),
+            (frost, "--model", folder, "--events", tmp_path / "e.db", "--port", "0"),
+        ]
+        said = ["cannot be used", "in use by another"]
+        for words, (code, lines) in zip(said, serve_each(calls), strict=True):
+            assert code == 2 and words in lines[0], lines
 
 
 def test_events_can_be_exported_meanwhile(frost, folder, tmp_path):
