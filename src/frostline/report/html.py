@@ -43,11 +43,11 @@ def maths(text: str) -> Markup:
     >>> maths("W_p falls like e^{−gτ}")
     Markup('W<sub>p</sub> falls like e<sup>−gτ</sup>')
     """
-    found = str(Markup.escape(text))
-    found = re.sub(r"\^\{([^}]*)\}", lambda match: f"<sup>{match[1]}</sup>", found)
-    found = re.sub(r"\^([−-]?[0-9.]+(?:/[0-9]+)?)", r"<sup>\1</sup>", found)
-    found = re.sub(r"(?<=[\w♯ρℓθ̃*])_([A-Za-zβτ])(?![a-z])", r"<sub>\1</sub>", found)
-    return Markup(found)
+    marked = str(Markup.escape(text))
+    marked = re.sub(r"\^\{([^}]*)\}", lambda match: f"<sup>{match[1]}</sup>", marked)
+    marked = re.sub(r"\^([−-]?[0-9.]+(?:/[0-9]+)?)", r"<sup>\1</sup>", marked)
+    marked = re.sub(r"(?<=[\w♯ρℓθ̃*])_([A-Za-zβτ])(?![a-z])", r"<sub>\1</sub>", marked)
+    return Markup(marked)
 
 
 def figure_section(name: str, title: str, reading: str, figure: Figure, *, label: str = "") -> dict[str, Any]:

@@ -52,8 +52,8 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         A = np.array(_skewed(skew))
         for beta in size.betas:
             tick(f"s = {skew:g}, β = {beta:g}")
-            found = follow(_setting(skew, size.nodes), beta, size.until)
-            depths.add(skew, np.linalg.norm(A - A.T, 2) / (2 * np.linalg.norm(A, 2)), beta, found.distance.min())
+            followed = follow(_setting(skew, size.nodes), beta, size.until)
+            depths.add(skew, np.linalg.norm(A - A.T, 2) / (2 * np.linalg.norm(A, 2)), beta, followed.distance.min())
     tick("a rotation")
     turning = _setting(0.4, size.nodes)
     period = limit(turning.head(1.0)).period
