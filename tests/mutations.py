@@ -181,7 +181,7 @@ ROWS: dict[str, Row] = {
         {
             "self.theta * np.exp(rate * arc.h) + carried": "self.theta + carried",
             "defects = self._defects(": "defects = 0 * self._defects(",
-            "values=PAD * total(own + rest)": "values=PAD * total(own)",
+            "values=PAD * total(to_path + rest)": "values=PAD * total(to_path)",
         },
     ),
     "expansion rate ℓ, section 7": Row(

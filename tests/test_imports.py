@@ -10,6 +10,7 @@ import pytest
 
 import frostline
 from frostline.moved import MOVED
+from frostline.results import ABILITIES, ability
 from frostline.rooms import room_of, row_of
 
 ROOT = Path(frostline.__file__).parent
@@ -80,6 +81,11 @@ def test_a_module_name_stands_once_in_the_tree():
 def test_no_room_has_the_name_of_a_public_function():
     rooms = {path.parent.name for path in ROOT.rglob("__init__.py")} - {ROOT.name, "plot", "mean_map"}
     assert not rooms & set(frostline.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(ABILITIES))
+def test_every_method_that_leads_to_a_later_room_finds_its_function(name):
+    assert callable(ability(name))
 
 
 def test_old_names_of_modules_work_and_warn():

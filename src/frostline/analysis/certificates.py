@@ -290,8 +290,8 @@ def _closed(run: Trajectory, p: float, angles: np.ndarray, strays: np.ndarray, d
     # The kept tokens, not the replayed ones, are what is certified.
     angles = np.minimum(angles + 2 * np.arcsin(np.minimum(1.0, strays / 2)), np.pi)
     path_error = PATH_ERROR * (1 + 0.1 * float(np.linalg.norm(run.layers[0][0].matrices.V, 2)) * run.times[:, None])
-    own = np.where(alive, 2 * np.sin(angles / 2), VACUOUS) + path_error
-    rest = np.where(alive, np.linalg.norm(path.tokens - goal, axis=-1), 0.0) if to_limit else np.zeros_like(own)
+    to_path = np.where(alive, 2 * np.sin(angles / 2), VACUOUS) + path_error
+    rest = np.where(alive, np.linalg.norm(path.tokens - goal, axis=-1), 0.0) if to_limit else np.zeros_like(to_path)
 
     def total(chords: np.ndarray) -> np.ndarray:
         return power_mean(np.minimum(chords, VACUOUS), shares(run), p)
@@ -300,8 +300,8 @@ def _closed(run: Trajectory, p: float, angles: np.ndarray, strays: np.ndarray, d
         target="limit" if to_limit else "zero-temperature path",
         p=p,
         times=run.times,
-        values=PAD * total(own + rest),
-        temperature=total(own),
+        values=PAD * total(to_path + rest),
+        temperature=total(to_path),
         approach=total(rest),
         angles=np.where(alive, angles, np.pi),
         defect=defects,

@@ -146,7 +146,7 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
 
 def _pages(app: FastAPI, explorer: Explorer) -> None:
     here = files("frostline.exploring")
-    page, shared, own = (
+    page, shared_style, own_style = (
         path.read_text(encoding="utf-8")
         for path in (here / "explore.html", files("frostline.report") / "page.css", here / "explore.css")
     )
@@ -163,7 +163,7 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
 
     @app.get("/explore.css")
     async def styles() -> Response:
-        return Response(shared + own, media_type="text/css")
+        return Response(shared_style + own_style, media_type="text/css")
 
     scripts = {name: (here / name).read_text(encoding="utf-8") for name in ("explore.js", "picture.js")}
 
