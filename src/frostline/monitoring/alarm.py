@@ -1,58 +1,77 @@
-"""The alarm over a stream of texts: the evidence of p-values, added up, and a threshold that false alarms rarely reach.
+"""The alarm over a stream of texts: bets on p-values, added up, and a threshold that false alarms rarely reach.
 
-The sum (a CUSUM) never falls below zero: it forgets good texts and remembers a run of strange ones.
+A bet is a function of a p-value whose mean over normal texts is at most 1. For each bet the statistic of Shiryaev and
+Roberts, R ← (R + 1)·bet(p), sums over all texts at which a shift may have begun. As the mean of R grows by at most 1
+with every normal text, the weighted mean of all R reaches N once in N normal texts at most, whatever N is.
+
+Calibration texts are a sample, so p-values of a real baseline are not quite uniform: over thousands of texts a bet that
+is fair on average over baselines wins against most of them. Every bet is therefore divided by the mean that it stays
+below for 95 of 100 baselines with so many calibration texts: the promise holds for a baseline, not for their average.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
 
 from frostline.errors import BadParameter
 from frostline.results import Result
 
-POWER = 0.5
-"""The alarm bets that strange texts have p-values with density POWER·p^(POWER−1)."""
-MARGIN = 1.1
-"""Runs between false alarms are made this much longer than asked for: calibration texts are a sample too."""
-GRID = 400
-"""Number of cells of the grid on which the mean run length is computed."""
+FALSE_ALARM_EVERY = "30d"
+"""Time between two false alarms, if nothing else is asked for."""
+RATE = 10.0
+"""Texts per second at which that time is promised, if nothing else is said."""
 SHORTEST_RUN = 10.0
 """Smallest number of texts per false alarm that an alarm can be set to."""
-LONGEST_RUN = 1e7
+LONGEST_RUN = 1e8
 """Largest number of texts per false alarm that an alarm can be set to."""
+SHARES = np.array([1.0, 0.25, 0.06, 0.015])
+"""Shares of strange texts in the stream that are bet on."""
+POWERS = np.array([-0.5, 0.25])
+"""Exponents a of the densities p^(a−1) of strange texts' p-values that are bet on, constant below the least p-value."""
+FINEST = 1e-4
+"""Least p-value of an alarm that is not told how many calibration texts there are."""
+KEPT_BY = 0.95
+"""Share of baselines with so many calibration texts that keep the promise."""
+BASELINES = 2000
+"""Number of baselines that are drawn to find how far their p-values are from uniform."""
+SLOWEST = 50
+"""Texts after which a stream of nothing but the strangest texts has to ring, or the alarm is refused."""
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+"""Seconds of the units in which a time between false alarms can be given."""
 
 
-def evidence(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Logarithm of the bet's odds: positive for small p-values, with a negative mean over good texts."""
-    return np.asarray(np.log(POWER) + (POWER - 1) * np.log(p))
-
-
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Alarm(Result):
     """An alarm for a stream of texts: it rings when the evidence since the last quiet moment reaches a threshold.
 
     Parameters
     ----------
     every
-        Mean number of good texts between false alarms.
+        Number of normal texts in which there is one false alarm at most.
     threshold
         Evidence at which the alarm rings, in nats.
+    least
+        The least p-value that is told from smaller ones.
+    costs
+        Logarithm of the mean that each bet may have over normal texts, taken off its gains; shares by powers.
 
     Examples
     --------
     >>> import numpy as np
     >>> from frostline.monitoring.alarm import Alarm
     >>> alarm = Alarm.once_in(1000)
-    >>> levels, rang = alarm.after(0.0, np.array([0.5, 0.9, 0.001, 0.001, 0.001]))
+    >>> levels, rang, state = alarm.after(alarm.quiet, np.array([0.5, 0.9, 0.001, 0.001, 0.001]))
     >>> rang
     [3]
     """
 
     every: float
     threshold: float
+    least: float
+    costs: Float[np.ndarray, "shares powers"]
 
     def headline(self) -> str:
         """The two numbers."""
@@ -60,50 +79,102 @@ class Alarm(Result):
 
     def describe(self) -> str:
         """How often the alarm rings falsely, and at which evidence."""
-        return f"rings falsely about once in {self.every:,.0f} texts, at an evidence of {self.threshold:.3g} nats"
+        return f"rings falsely at most once in {self.every:,.0f} texts, at an evidence of {self.threshold:.3g} nats"
 
     @classmethod
-    def once_in(cls, every: float) -> "Alarm":
-        """An alarm that rings falsely once in this many texts (from ten to ten million)."""
+    def once_in(cls, every: float, *, calibrated_by: Sequence[int] | None = None) -> "Alarm":
+        """An alarm that rings falsely once in this many texts (from ten to a hundred million) at most.
+
+        ``calibrated_by`` are the numbers of calibration texts in the groups of a baseline; None stands for p-values
+        that are exactly uniform. Raises BadParameter for an alarm that such a baseline cannot keep.
+        """
         if not (np.isfinite(every) and SHORTEST_RUN <= every <= LONGEST_RUN):
-            raise BadParameter(f"one false alarm per {every} texts; give a number from 10 to 10,000,000.")
-        goal = MARGIN * every
-        return cls(
-            float(every),
-            float(brentq(lambda level: np.log(run_length(level) / goal), 0.01, np.log(goal) + 3, xtol=1e-4)),
-        )
+            raise BadParameter(f"one false alarm per {every} texts; give a number from 10 to 100,000,000.")
+        threshold = float(np.log(every))
+        counts = None if calibrated_by is None else np.asarray(list(calibrated_by))
+        if counts is None:
+            return cls(float(every), threshold, FINEST, np.zeros((len(SHARES), len(POWERS))))
+        least = 1 / (1 + int(counts.max()))
+        alarm = cls(float(every), threshold, least, np.log1p(SHARES[:, None] * (_largest_means(counts, least) - 1)))
+        # The floor of the smallest group: the strangest that every text of the baseline can look.
+        texts = np.full(SLOWEST, 1 / (1 + int(counts.min())))
+        if not alarm.after(alarm.quiet, texts)[1]:
+            raise BadParameter(
+                f"{counts.sum()} calibration texts cannot keep one false alarm in {every:,.0f} texts: {SLOWEST} texts "
+                "of nothing but the strangest would not ring. Make a baseline of more texts, or allow more alarms."
+            )
+        return alarm
 
-    def delay(self, strangeness: float) -> float:
-        """Mean number of texts until the alarm rings when p-values have density a·p^(a−1), a = 1/(1 + strangeness)."""
-        return run_length(self.threshold, 1 / (1 + strangeness))
+    @property
+    def quiet(self) -> Float[np.ndarray, " bets"]:
+        """The state before the first text, and after the alarm has rung."""
+        return np.zeros(self.costs.size)
 
-    def after(self, level: float, p: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], Sequence[int]]:
-        """Evidence after each text, and the numbers of the texts that rang; after ringing the evidence is zero."""
-        levels, rang = np.empty(len(p)), []
-        for number, step in enumerate(evidence(p)):
-            level = max(0.0, level + float(step))
-            levels[number] = level
-            if level >= self.threshold:
+    def level(self, state: Float[np.ndarray, "... bets"]) -> Float[np.ndarray, "..."]:
+        """Evidence of a state, in nats; a quiet stream hovers at a third of the threshold or less."""
+        return np.asarray(np.log(np.maximum(state.mean(-1), 1.0)))
+
+    def step(self, state: Float[np.ndarray, "... bets"], p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "... bets"]:
+        """The state after one more text; it is held at the threshold, beyond which it says no more."""
+        gains = 1 + SHARES[:, None] * (_densities(p, self.least)[..., None, :] - 1)
+        bets = (gains * np.exp(-self.costs)).reshape(*np.shape(p), self.costs.size)
+        return np.asarray(np.minimum((state + 1) * bets, self.every * self.costs.size))
+
+    def after(
+        self, state: Float[np.ndarray, " bets"], p: Float[np.ndarray, " n"]
+    ) -> tuple[Float[np.ndarray, " n"], list[int], Float[np.ndarray, " bets"]]:
+        """Evidence after each text, the numbers of the texts that rang, and the state at the end."""
+        levels, rang = np.empty(len(p)), list[int]()
+        for number, value in enumerate(p):
+            state = self.step(state, value)
+            levels[number] = self.level(state)
+            if levels[number] >= self.threshold:
                 rang.append(number)
-                level = 0.0
-        return levels, rang
+                state = self.quiet
+        return levels, rang, state
 
 
-def run_length(threshold: float, a: float = 1.0) -> float:
-    """Mean number of texts until a CUSUM of ``evidence`` reaches the threshold, for p-values with density a·p^(a−1).
+def texts_between_alarms(false_alarm_every: float | str, rate: float = RATE) -> float:
+    """Texts between two false alarms: a number is one of texts, "30d", "12h" or "2w" a time at ``rate`` texts/s.
 
-    −log p is exponential with rate a, so that each step is a constant plus an exponential: the mean solves a linear
-    integral equation, here on a grid.
+    Examples
+    --------
+    >>> from frostline.monitoring.alarm import texts_between_alarms
+    >>> texts_between_alarms("1d", rate=2.0)
+    172800.0
     """
-    down, scale = -np.log(POWER), (1 - POWER) / a
-    nodes = (np.arange(GRID) + 0.5) * threshold / GRID
-    edges = np.arange(GRID + 1) * threshold / GRID
+    if not (np.isfinite(rate) and rate > 0):
+        raise BadParameter(f"the rate is {rate} texts per second; it is a number above zero.")
+    words = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([smhdw]?)\s*", str(false_alarm_every).lower())
+    if words is None:
+        raise BadParameter(
+            f"false_alarm_every is {false_alarm_every!r}; give a number of texts, or a time such as 30d, 12h or 2w."
+        )
+    number, unit = float(words[1]), words[2]
+    return number * SECONDS[unit] * rate if unit else number
 
-    def below(level: np.ndarray, start: np.ndarray) -> np.ndarray:
-        return np.asarray(-np.expm1(-np.maximum(level - start + down, 0.0) / scale))
 
-    # From 0 and from each node: the chance to be in each cell after one text; the first column is zero itself.
-    starts = np.concatenate([[0.0], nodes])[:, None]
-    cells = np.diff(below(edges[None], starts), axis=1)
-    moves = np.concatenate([below(np.zeros((1, 1)), starts), cells], 1)
-    return float(np.linalg.solve(np.eye(GRID + 1) - moves, np.ones(GRID + 1))[0])
+def _densities(p: Float[np.ndarray, "..."], least: float) -> Float[np.ndarray, "... powers"]:
+    """Densities of strange texts' p-values; their means over normal texts, whose p-values are ranks, are at most 1."""
+    # Ranks are sums, not integrals: that of a falling density is below the integral but for its first term.
+    largest_sums = least**POWERS + (1 - least**POWERS) / POWERS
+    return np.asarray(np.maximum(np.asarray(p, float)[..., None], least) ** (POWERS - 1) / largest_sums)
+
+
+def _largest_means(counts: np.ndarray, least: float) -> Float[np.ndarray, " powers"]:
+    """Means of the densities over normal texts that 95 of 100 baselines stay below, for all densities together.
+
+    Given the calibration texts, the probabilities of the ranks are uniform on the simplex: spacings of uniform numbers.
+    """
+    rng = np.random.default_rng([19, int(counts.sum())])
+    means = np.zeros((BASELINES, len(POWERS)))
+    for count in counts.tolist():
+        ranks = np.arange(1, count + 2) / (count + 1)
+        densities = _densities(ranks, least)
+        for rows in np.array_split(np.arange(BASELINES), max(1, BASELINES * count // 10**6)):
+            spacings = rng.standard_exponential((len(rows), count + 1))
+            means[rows] += count / counts.sum() * (spacings @ densities) / spacings.sum(1, keepdims=True)
+    deviations = means.std(0)
+    # One number of standard deviations for all densities, so that they stay below together.
+    excess = ((means - 1) / deviations).max(1)
+    return np.maximum(1 + float(np.quantile(excess, KEPT_BY)) * deviations, 1.0)
