@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,16 @@ from torch import nn
 
 from frostline import __version__
 from frostline.encoders.load import Encoder
-from frostline.errors import BadBaseline
-from frostline.monitoring.baseline_header import VERSION
+from frostline.errors import BadBaseline, BadParameter
+from frostline.monitoring.baseline_content import content_hash, content_tensors, judge_headers
+from frostline.monitoring.baseline_header import LONGEST_SHORT_NAME, VERSION, brief, is_short_name
 from frostline.monitoring.judge import Judge
 from frostline.monitoring.learning import Learning, Report
 from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts
 from frostline.monitoring.text_model import open_text_model, texts_first, tokenizer_hash
+from frostline.printable import printable
 from frostline.results import Result, ability
 
 LEARNED = 0.6
@@ -46,17 +49,33 @@ class Baseline(Result):
     about: Mapping[str, Any]
     texts: tuple[str, ...] = field(default=())
 
+    @cached_property
+    def identity(self) -> str:
+        """SHA-256 of all that the baseline holds: the same whoever reads its file, and of no other baseline."""
+        # What reading adds to the header of an older file is left out.
+        about = {key: value for key, value in self.about.items() if key != "version" and value is not None}
+        tensors = content_tensors(self.judges, self.texts)
+        return content_hash(tensors, about | {"judges": judge_headers(self.judges)})
+
+    @property
+    def name(self) -> str:
+        """A short name for people: the one it was given, else the last part of the model's name."""
+        name = self.about.get("name") or Path(str(self.about["model"])).name or "baseline"
+        return printable(name)[:LONGEST_SHORT_NAME]
+
     def headline(self) -> str:
         """How many texts the baseline was made of, and its model."""
         return f"{self.about.get('texts')} texts, of {self.about.get('model')}"
 
     def describe(self) -> str:
-        """The model, the texts, the least p-value, and the kinds of broken copies that were learned from."""
+        """Its name, the model, the texts, the p-values, and the kinds of broken copies that were learned from."""
         family, layers, dimension = self.about["shape"]
         judge = self.judges["full"]
+        groups = ", ".join(str(count) for count in judge.conformal.counts.tolist())
         lines = [
             f"A baseline of {self.about['model']} ({family}, {layers} layers, d = {dimension}) from "
-            f"{self.about['texts']} texts; p-values go down to {judge.conformal.smallest:.2g}.",
+            f"{self.about['texts']} texts. Its name is {self.name}, its SHA-256 begins with {self.identity[:12]}.",
+            f"Calibrated by {groups} texts, from short to long: p-values go down to {judge.conformal.smallest:.2g}.",
             f"Broken copies it learned from: {', '.join(judge.detector.directions.kinds)}.",
         ]
         if self.texts:
@@ -64,8 +83,10 @@ class Baseline(Result):
         return "\n".join(lines)
 
     def facts(self) -> dict[str, Any]:
-        """The facts of the header, as ``frostline baseline --inspect --json`` prints them."""
-        return dict(self.about)
+        """The facts of the header, as ``frostline baseline --inspect --json`` prints them, with name and identity."""
+        conformal = self.judges["full"].conformal
+        own = {"name": self.name, "identity": self.identity, "smallest_p_value": conformal.smallest}
+        return dict(self.about) | own | {"calibrated_by": conformal.counts.tolist()}
 
     def save(self, path: str | Path) -> Path:
         """Write the ``.frost`` file in one atomic step.
@@ -150,6 +171,7 @@ def baseline(
     texts: Iterable[str],
     *,
     tokenizer: Any = None,
+    name: str | None = None,
     keep_texts: bool = False,
     seed: int = 0,
     report: Report | None = None,
@@ -165,6 +187,8 @@ def baseline(
     tokenizer
         The model's tokenizer. It is needed where none is beside the model: in its folder, or for a live model in the
         folder that ``config.name_or_path`` names.
+    name
+        A short name for people, which events and metrics show; the last part of the model's name by default.
     keep_texts
         Whether the baseline keeps the texts themselves, so that it can be merged with others.
     seed
@@ -182,13 +206,14 @@ def baseline(
     BadText
         There are too few different texts, or the model reads no text.
     BadParameter
-        A tokenizer is needed.
+        A tokenizer is needed, or the name is none.
 
     Examples
     --------
     >>> base = fl.baseline("path/to/model", normal_texts)  # doctest: +SKIP
     >>> base.save("enc.frost")  # doctest: +SKIP
     """
+    check_name(name)
     texts = list_texts(texts)
     encoder, live, tokenizer = open_text_model(model, tokenizer)
     chosen = choose_texts(texts, tokenizer, seed)
@@ -209,9 +234,18 @@ def baseline(
             "calibration_texts": len(learning.judging["full"]),
             "cut_at_tokens": LONGEST,
             "seed": seed,
-        },
+        }
+        | ({} if name is None else {"name": name}),
         tuple(chosen) if keep_texts else (),
     )
+
+
+def check_name(name: str | None) -> None:
+    """Raise BadParameter unless this can be the name of a baseline."""
+    if name is not None and not is_short_name(name):
+        raise BadParameter(
+            f"the name of a baseline is {brief(name)}; it has 1 to {LONGEST_SHORT_NAME} printable characters."
+        )
 
 
 def _shape_in_words(shape: Sequence[Any]) -> str:

@@ -1,13 +1,11 @@
 """The ``.frost`` file of a baseline: one safetensors file with a JSON header, versioned and checksummed."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as as_bytes
@@ -16,6 +14,7 @@ from torch import Tensor
 from frostline.errors import BadBaseline
 from frostline.files.atomic import write_atomically
 from frostline.monitoring.baseline import Baseline
+from frostline.monitoring.baseline_content import content_hash, content_tensors, judge_headers, judge_tensors
 from frostline.monitoring.baseline_header import VERSION, brief, check_header
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruption_directions import Directions
@@ -32,22 +31,9 @@ LARGEST_FILE = 2**30
 
 def save(base: Baseline, path: Path) -> Path:
     """Write a baseline in one atomic step: ``Baseline.save``."""
-    about: dict[str, Any] = dict(base.about)
-    tensors: dict[str, Tensor] = {}
-    about["judges"] = {
-        level: {
-            "clouds": list(judge.clouds),
-            "kinds": list(judge.detector.directions.kinds),
-            "probes": list(judge.detector.probes.kinds),
-        }
-        for level, judge in base.judges.items()
-    }
-    for level, judge in base.judges.items():
-        tensors |= {f"{level}.{name}": tensor.contiguous() for name, tensor in _tensors(judge).items()}
-    if base.texts:
-        encoded = json.dumps(base.texts, ensure_ascii=False).encode()
-        tensors["texts"] = torch.from_numpy(np.frombuffer(encoded, dtype=np.uint8).copy())
-    about["checksum"] = _checksum(tensors, about)
+    about: dict[str, Any] = dict(base.about) | {"judges": judge_headers(base.judges)}
+    tensors = content_tensors(base.judges, base.texts)
+    about["checksum"] = content_hash(tensors, about)
     write_atomically(path, as_bytes(tensors, {"frostline": json.dumps(about)}))
     return path
 
@@ -79,7 +65,7 @@ def load_baseline(path: str | Path) -> Baseline:
     about = _about(path, header)
     if any(tensor.dtype not in (torch.float32, torch.uint8) for tensor in tensors.values()):
         raise BadBaseline(f"{path} holds tensors of a kind no baseline has; make it anew.")
-    if about.pop("checksum", None) != _checksum(tensors, about):
+    if about.pop("checksum", None) != content_hash(tensors, about):
         raise BadBaseline(f"{path} is damaged: its contents do not match its checksum; copy it again.")
     try:
         check_header(about)
@@ -87,7 +73,7 @@ def load_baseline(path: str | Path) -> Baseline:
         _, layers, dimension = about["shape"]
         judges = {level: _judge(tensors, level, headers[level], layers, dimension) for level in LEVELS}
         texts = _texts(tensors.pop("texts")) if "texts" in tensors else ()
-        if others := set(tensors) - {f"{level}.{name}" for level in LEVELS for name in _tensors(judges[level])}:
+        if others := set(tensors) - {f"{level}.{name}" for level in LEVELS for name in judge_tensors(judges[level])}:
             raise ValueError(f"{len(others)} tensors are none of a baseline, {brief(min(others))} among them")
     except (ValueError, RecursionError) as error:
         raise BadBaseline(f"{path} lacks parts of a baseline ({error}); make it anew.") from None
@@ -130,33 +116,6 @@ def _about(path: Path, header: str) -> dict[str, Any]:
             "it anew."
         )
     return about
-
-
-def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
-    """SHA-256 of everything in the file, its header too."""
-    digest = hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _tensors(judge: Judge) -> dict[str, Tensor]:
-    detector = judge.detector
-    return {
-        "directions.weights": detector.directions.weights,
-        "directions.offsets": detector.directions.offsets,
-        "probes.weights": detector.probes.weights,
-        "probes.offsets": detector.probes.offsets,
-        "codes": detector.codes,
-        "centre": detector.centre,
-        "whitening": detector.whitening,
-        "cosines": detector.cosines,
-        "standards.kinds": detector.kinds.quantiles,
-        "standards.parts": detector.parts.quantiles,
-        "calibration.table": judge.conformal.table,
-        "calibration.edges": judge.conformal.edges,
-    }
 
 
 def _judge(tensors: Mapping[str, Tensor], level: str, header: Mapping[str, Any], layers: int, dimension: int) -> Judge:

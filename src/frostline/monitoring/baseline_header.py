@@ -9,8 +9,8 @@ VERSION = 3
 """Number of the format of ``.frost`` files that this version writes."""
 LONGEST_NAME = 4096
 """Largest number of characters in the name of a model: it may be a path, and no path is longer."""
-LONGEST_KIND = 100
-"""Largest number of characters in the name of a kind of broken text."""
+LONGEST_SHORT_NAME = 100
+"""Largest number of characters in the name of a baseline, and of a kind of broken text."""
 MOST_KINDS = 100
 """Largest number of kinds of broken text."""
 LARGEST_SIZE = 100_000
@@ -23,8 +23,7 @@ def check_header(about: Mapping[str, Any]) -> None:
     """Raise ValueError where a header is not one that ``Baseline.save`` writes; unknown keys are ignored."""
     for key, (is_valid, wanted) in KNOWN.items():
         if key not in about:
-            # Format 2 had no hash of the model's files.
-            if key != "files_sha256":
+            if key not in OPTIONAL:
                 raise ValueError(f"its header has no {key}")
         elif not is_valid(about[key]):
             raise ValueError(f"{key} is {brief(about[key])}, not {wanted}")
@@ -34,7 +33,7 @@ def check_header(about: Mapping[str, Any]) -> None:
             raise ValueError(f"its header has no clouds of the {level} level")
         for part, fewest in (("kinds", 1), ("probes", 0)):
             kinds = judge.get(part)
-            if not isinstance(kinds, list) or not fewest <= len(kinds) <= MOST_KINDS or not all(map(_is_kind, kinds)):
+            if not isinstance(kinds, list) or not fewest <= len(kinds) <= MOST_KINDS or not all(map(is_short_name, kinds)):
                 raise ValueError(f"{part} of the {level} level are {brief(kinds)}, not a list of names")
 
 
@@ -56,8 +55,9 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_NAME
 
 
-def _is_kind(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_KIND and value.isprintable()
+def is_short_name(value: Any) -> bool:
+    """Whether a value names a baseline or a kind of broken text."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_SHORT_NAME and value.isprintable()
 
 
 def _is_hash(value: Any) -> bool:
@@ -65,7 +65,7 @@ def _is_hash(value: Any) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and _is_kind(value[0]) and all(map(_is_size, value[1:]))
+    return isinstance(value, list) and len(value) == 3 and is_short_name(value[0]) and all(map(_is_size, value[1:]))
 
 
 KNOWN: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -75,6 +75,9 @@ KNOWN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tokenizer_sha256": (_is_hash, "64 hexadecimal digits"),
     "files_sha256": (lambda value: value is None or _is_hash(value), "64 hexadecimal digits or null"),
     "texts": (_is_count, "a number of texts"),
+    "name": (is_short_name, f"a printable name of 1 to {LONGEST_SHORT_NAME} characters"),
     "judges": (lambda value: isinstance(value, dict), "a table of levels"),
 }
 """Every key that is read, with the check of its value and the words for a valid value."""
+OPTIONAL = ("files_sha256", "name")
+"""Keys that a header may lack: format 2 had no hash of the model's files, and a baseline need not be named."""

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from frostline.errors import BadBaseline
-from frostline.monitoring.baseline import Baseline, baseline
+from frostline.monitoring.baseline import Baseline, baseline, check_name
 from frostline.monitoring.baseline_file import load_baseline
 from frostline.monitoring.learning import Report
 from frostline.monitoring.text_model import open_text_model
@@ -18,6 +18,7 @@ def merge(
     baselines: "Sequence[Baseline | str | Path]",
     tokenizer: Any = None,
     *,
+    name: str | None = None,
     seed: int = 0,
     report: Report | None = None,
 ) -> Baseline:
@@ -31,6 +32,8 @@ def merge(
         Two or more baselines, or their files.
     tokenizer
         The model's tokenizer; needed where none is beside the model.
+    name
+        A short name for people; the last part of the model's name by default.
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
     report
@@ -45,11 +48,14 @@ def merge(
     ------
     BadBaseline
         There are fewer than two, one of them did not keep its texts, or one is of another model or tokenizer.
+    BadParameter
+        The name is none.
 
     Examples
     --------
     >>> fl.merge("path/to/model", ["monday.frost", "tuesday.frost"]).save("both.frost")  # doctest: +SKIP
     """
+    check_name(name)
     if len(baselines) < 2:
         raise BadBaseline(f"{len(baselines)} baselines were given; merging takes two or more.")
     encoder, live, tokenizer = open_text_model(model, tokenizer)
@@ -65,6 +71,7 @@ def merge(
         live if isinstance(model, nn.Module) else model,
         pooled,
         tokenizer=tokenizer,
+        name=name,
         keep_texts=True,
         seed=seed,
         report=report,
