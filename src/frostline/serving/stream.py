@@ -157,7 +157,7 @@ class Stream:
             events.append(self.event("strange", wall, score=score, details={"reasons": reasons}, text=kept, **facts))
         for counts in (self.all, source):
             if counts is not None:
-                counts.recent.append((wall, p))
+                counts.recent.append(p)
                 counts.strange += p <= self.alpha
         if self._in_maintenance(now):
             return events
@@ -277,7 +277,7 @@ class Stream:
             kept = {s.name: s.kept(now) for s in self.sources.values() if s.course.ringing or s.course.level > 1}
             left = max(0.0, self._maintained_until - now)
             window = self.maintenance and (self.maintenance | {"until": wall + left})
-            return self.all.kept(now) | {"sources": kept, "maintenance": window}
+            return self.all.kept(now, recent=True) | {"sources": kept, "maintenance": window}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from a ``state``; values that make no sense are ignored."""
@@ -374,7 +374,7 @@ class Stream:
     def picture(self) -> dict[str, Any]:
         """Everything the live page shows of the stream."""
         with self.changed:
-            recent = [p for _, p in self.all.recent]
+            recent = list(self.all.recent)
             return self.status() | {
                 "texts": self.all.texts,
                 "every": self.every,
