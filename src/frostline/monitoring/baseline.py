@@ -9,6 +9,7 @@ from torch import nn
 
 from frostline import __version__
 from frostline.encoders.load import Encoder
+from frostline.encoders.tokenization import tokenize
 from frostline.errors import BadBaseline
 from frostline.monitoring.baseline_header import VERSION
 from frostline.monitoring.judge import Judge
@@ -16,6 +17,7 @@ from frostline.monitoring.learning import Learning, Report
 from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts
+from frostline.monitoring.surface import MOST_TEXTS, learn_surface
 from frostline.monitoring.text_model import open_text_model, texts_first, tokenizer_hash
 from frostline.results import Result, ability
 
@@ -209,6 +211,7 @@ def baseline(
             "calibration_texts": len(learning.judging["full"]),
             "cut_at_tokens": LONGEST,
             "seed": seed,
+            "surface": learn_surface(tokenize(encoder, tokenizer, chosen[:MOST_TEXTS], most=LONGEST).ids, tokenizer),
         },
         tuple(chosen) if keep_texts else (),
     )
