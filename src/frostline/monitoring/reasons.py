@@ -273,7 +273,7 @@ def _concentration(
     judge = texts.judge
     numbers, centre = texts.profile.numbers[row], judge.detector.centre.clone()
     resultants(centre[None])[0] = judge.detector.expected(numbers[None, 0])[0]
-    sigmas = (numbers - centre) / judge.spread.clamp_min(1e-12)
+    sigmas = ((numbers - centre) / judge.spread.clamp_min(1e-12)).nan_to_num()
     gathering = float(resultants(sigmas[None]).abs().max())
     kind = "resultant" if gathering >= STRANGE else names(judge.clouds)[int(sigmas.abs().argmax())][0]
     if kind not in OF_CLOUD:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, isfinite
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -273,7 +273,7 @@ def _are_numbers(values: Any, count: int, *, most: float = 1.0) -> bool:
         isinstance(values, list)
         and len(values) == count
         and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        and all(isfinite(value) and 0 <= value <= most for value in values)
+        and all(0 <= value <= most for value in values)
     )
 
 
