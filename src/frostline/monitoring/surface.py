@@ -39,7 +39,7 @@ SYMBOLS = frozenset("<>{}[]()=;/\\_#$%&*+|~^@`")
 TAG = re.compile(r"<\s?[/!?]?\s?[A-Za-z][^<>]{0,300}>")
 """One tag of HTML or XML, spaces as a tokenizer may put them."""
 SURE_TAG = re.compile(r"<\s?[/!]\s?[A-Za-z]|/\s?>")
-"""What only HTML and XML have: the end of an element, a declaration."""
+"""Something only HTML and XML have: the end of an element, a declaration."""
 JSON_KEY = re.compile(r"\"\s?\w[\w .-]{0,60}\"\s?:")
 """The name of a value in JSON."""
 LINK = re.compile(r"(?:https?|ftp)\s?:\s?/\s?/\s?\S+|\bwww\s?\.\s?\S+")
@@ -122,10 +122,11 @@ class SurfaceReference:
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> "SurfaceReference | None":
         """The reference in the header of a baseline; None in baselines that were made before there was one."""
-        told = about.get("surface")
-        if told is None:
+        header = about.get("surface")
+        if header is None:
             return None
-        return cls(tuple(told["length"]), told["shares"], {name: tuple(pair) for name, pair in told["scripts"].items()})
+        scripts = {script: tuple(pair) for script, pair in header["scripts"].items()}
+        return cls(tuple(header["length"]), header["shares"], scripts)
 
     def header(self) -> dict[str, Any]:
         """The reference as the header of a ``.frost`` file has it."""
@@ -137,8 +138,8 @@ class SurfaceReference:
 
     def explain(self, surface: Surface) -> tuple[tuple[str, str], ...]:
         """Everything about a surface that lies outside the reference: the kind of reason, and the reason in words."""
-        seen = ((part, _WORDS_OF_PART[part](self, surface)) for part in PARTS)
-        return tuple((part, says) for part, says in seen if says)
+        reasons = ((part, _WORDS_OF_PART[part](self, surface)) for part in PARTS)
+        return tuple((part, says) for part, says in reasons if says)
 
     def outside(self, surface: Surface, name: str) -> bool:
         """Whether a share of the text lies clearly above that of the reference."""
