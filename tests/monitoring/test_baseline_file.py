@@ -185,6 +185,22 @@ def forged_header(header, data):
     return len(told).to_bytes(8, "little") + told + data
 
 
+def test_every_surface_that_is_wrong(forge, whole, folder):
+    surface = whole.header["surface"]
+    for value in STRANGE:
+        assert "surface" in refused(forge(header={"surface": value}))
+        for key in surface:
+            if value != {}:
+                assert "surface" in refused(forge(header={"surface": surface | {key: value}}))
+        assert "surface" in refused(forge(header={"surface": surface | {"scripts": {"Latin": value}}}))
+        assert "surface" in refused(forge(header={"surface": surface | {"shares": {"markup": value}}}))
+    assert "surface" in refused(forge(header={"surface": surface | {"scripts": {HOSTILE: [1.0, 1.0]}}}))
+    assert "surface" in refused(forge(header={"surface": surface | {"shares": {"other": 0.5}}}))
+    for part in ({"scripts": {}}, {"shares": {}}):
+        found = load_baseline(forge(header={"surface": surface | part})).score(folder, texts=["ice " * 50, "ice < ice"])
+        assert len(found.p_values) == 2
+
+
 def test_a_model_without_probes_has_reasons(forge, whole, folder):
     """Where no probe could be learned, the words part has nothing to name, even if a file lets it speak."""
     judges, tensors = {}, {}

@@ -10,6 +10,7 @@ from torch import nn
 
 from frostline import __version__
 from frostline.encoders.load import Encoder
+from frostline.encoders.tokenization import tokenize
 from frostline.errors import BadBaseline, BadParameter
 from frostline.monitoring.baseline_content import content_hash, content_tensors, judge_headers
 from frostline.monitoring.baseline_header import LONGEST_SHORT_NAME, VERSION, brief, is_short_name
@@ -18,6 +19,7 @@ from frostline.monitoring.learning import Learning, Report
 from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts
+from frostline.monitoring.surface import MOST_TEXTS, learn_surface
 from frostline.monitoring.text_model import open_text_model, texts_first, tokenizer_hash
 from frostline.printable import printable
 from frostline.results import Result, ability
@@ -234,6 +236,7 @@ def baseline(
             "calibration_texts": len(learning.judging["full"]),
             "cut_at_tokens": LONGEST,
             "seed": seed,
+            "surface": learn_surface(tokenize(encoder, tokenizer, chosen[:MOST_TEXTS], most=LONGEST).ids, tokenizer),
         }
         | ({} if name is None else {"name": name}),
         tuple(chosen) if keep_texts else (),

@@ -16,6 +16,7 @@ from frostline.monitoring.judge import Judge
 from frostline.monitoring.learning import Report
 from frostline.monitoring.reasons import Scores, Spell
 from frostline.monitoring.reference_texts import LONGEST, have_tokens, list_texts
+from frostline.monitoring.surface import SurfaceReference
 from frostline.monitoring.text_model import open_text_model
 
 
@@ -33,6 +34,7 @@ class Scorer:
         if level not in baseline.judges:
             raise BadParameter(f"level is {level!r}; it is one of {', '.join(baseline.judges)}.")
         self.judge: Judge = baseline.judges[level]
+        self.usual = SurfaceReference.of(baseline.about)
 
     def tokenized(self, texts: Sequence[str]) -> Tokenized:
         """Token ids, cut to the length that is scored; raises BadText when a text has none."""
@@ -52,7 +54,8 @@ class Scorer:
             ids = hidden.ids
             assert ids is not None
             spell: Spell = lambda row, place: self.spelled(int(ids[row, place]))  # noqa: E731
-            pieces.append(Scores.of(self.judge(hidden), range(len(ids)), spell if spelled else None))
+            rows, named = range(len(ids)), spell if spelled else None
+            pieces.append(Scores.of(self.judge(hidden), rows, named, usual=self.usual, tokenizer=self.tokenizer))
 
         order: list[int] = []
         tap = Tap(self.model, self.encoder, self.judge.clouds, keep, strict=True)

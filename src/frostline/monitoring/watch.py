@@ -22,6 +22,7 @@ from frostline.monitoring.hooks import HiddenStates, Tap
 from frostline.monitoring.judge import Assessment, Judge
 from frostline.monitoring.pass_buffer import PassBuffer
 from frostline.monitoring.reasons import Scores
+from frostline.monitoring.surface import SurfaceReference
 from frostline.printable import one_line
 
 FALSE_ALARM_EVERY = 1000
@@ -127,6 +128,7 @@ class Watch:
         self._judges: dict[torch.device, Judge] = {torch.device("cpu"): self._judge}
         self._on_alarm = None if log_only else on_alarm
         self._tokenizer = tokenizer
+        self._usual = SurfaceReference.of(self.baseline.about)
         self._rate = sample_rate
         self._rng = np.random.default_rng([17, seed])
         self._lock = threading.RLock()
@@ -176,7 +178,8 @@ class Watch:
 
         count = len(texts.p_values)
         rows = range(count - _last_rows(texts), count)
-        return Scores.of(texts, rows, None if tokenizer is None or ids is None else spell, alarm=rang)
+        named = None if tokenizer is None or ids is None else spell
+        return Scores.of(texts, rows, named, alarm=rang, usual=self._usual, tokenizer=tokenizer)
 
     def __repr__(self) -> str:
         # Gathered passes are not scored for this: printing a watch must not change it.
@@ -199,8 +202,8 @@ class Watch:
         with self._lock:
             if not hidden.states[0].numel() or (self._rate < 1 and self._rng.random() >= self._rate):
                 return
-            if self._tokenizer is None:
-                hidden = HiddenStates(hidden.states, hidden.mask, None)  # ids are for naming tokens
+            if self._tokenizer is None and self._usual is None:
+                hidden = HiddenStates(hidden.states, hidden.mask, None)  # ids are for reasons
             gathered = self._buffer.add(hidden)
             if gathered is None:
                 return
