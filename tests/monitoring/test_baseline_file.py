@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from frostline.cli import main
 from frostline.errors import BadBaseline
 from frostline.monitoring import baseline_file as module
+from frostline.monitoring.baseline_content import content_hash
 from frostline.monitoring.baseline_file import load_baseline
 from tests.monitoring.sentences import fresh
 from tests.monitoring.test_baseline import open_header
@@ -39,7 +40,7 @@ def forge(whole, tmp_path):
         own = {name: tensor for name, tensor in (whole.tensors | (tensors or {})).items() if tensor is not None}
         told = {key: value for key, value in (whole.header | (header or {})).items() if key != "checksum"}
         told = {key: value for key, value in told.items() if value is not ...}
-        told["checksum"] = module._checksum(own, told)
+        told["checksum"] = content_hash(own, told)
         save_file(own, tmp_path / "forged.frost", {"frostline": json.dumps(told)})
         return tmp_path / "forged.frost"
 
