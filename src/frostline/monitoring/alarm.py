@@ -126,7 +126,7 @@ class Alarm(Result):
         """Evidence after each text, the numbers of the texts that rang, and the state at the end."""
         levels, rang = np.empty(len(p)), list[int]()
         for number, value in enumerate(p):
-            state = self.step(state, value)
+            state = self.step(state, np.asarray(value))
             levels[number] = self.level(state)
             if levels[number] >= self.threshold:
                 rang.append(number)
