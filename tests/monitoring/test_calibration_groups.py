@@ -63,7 +63,13 @@ def test_groups_are_equal_where_lengths_do_not_tie(count):
 def test_floors():
     """More texts may split a group, but never lift the floor above 1/(10 √n), nor above that of the split before."""
     floors = {count: 1 / (1 + min(group_sizes(count))) for count in range(1, 8000)}
-    assert [round(floors[count], 5) for count in (100, 399, 400, 900, 1600)] == [0.0099, 0.0025, 0.00498, 0.00332, 0.00249]
+    assert [round(floors[count], 5) for count in (100, 399, 400, 900, 1600)] == [
+        0.0099,
+        0.0025,
+        0.00498,
+        0.00332,
+        0.00249,
+    ]
     assert all(floors[count] <= min(0.1 / np.sqrt(count), 8 / (count + 1)) for count in range(100, 1600))
     assert all(floors[count] <= 4 / (count + 1) for count in range(1600, 8000))
 

@@ -12,7 +12,9 @@ def window(rng, counts, texts, *, foreign=0.0, power=32.0, shares=None):
     """P-values of a window, the calibration drawn too; foreign texts' ranks have density a·p^(a−1), a = 1/power."""
     counts = np.array(counts)
     p_values = []
-    for count, size in zip(counts, rng.multinomial(texts, counts / counts.sum() if shares is None else shares), strict=True):
+    for count, size in zip(
+        counts, rng.multinomial(texts, counts / counts.sum() if shares is None else shares), strict=True
+    ):
         calibration = np.sort(rng.random(count))
         scores = rng.random(size)
         strange = rng.random(size) < foreign

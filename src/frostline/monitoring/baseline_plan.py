@@ -68,8 +68,8 @@ class PlannedBaseline(Result):
         flagged = "none" if self.flagged is None else "{:.2%} to {:.2%}".format(*self.flagged[::2])
         delays = ", ".join(f"{share:.0%} strange after {_delay(delay)}" for share, delay in self.delays.items())
         return (
-            f"{self.texts:,} texts: p-values down to {self.smallest:.2g}; normal texts that count as strange: {flagged}; "
-            f"alarm: {self.refused or delays}"
+            f"{self.texts:,} texts: p-values down to {self.smallest:.2g}; normal texts that count as strange: {flagged}"
+            f"; alarm: {self.refused or delays}"
         )
 
 
