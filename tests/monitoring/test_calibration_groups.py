@@ -60,6 +60,15 @@ def test_groups_are_equal_where_lengths_do_not_tie(count):
     assert max(group_sizes(count)) - min(group_sizes(count)) <= 1 and sum(group_sizes(count)) == count
 
 
+def test_lengths_that_are_neighbours_in_float32_are_parted():
+    """Two values with nothing between them: each is a group; the edge is no text's length where there is room."""
+    low = np.float32(2.5)
+    for high in (np.nextafter(low, np.float32(3)), np.float32(3)):
+        fitted = Conformal.fit(np.arange(1000) / 3, np.repeat([low, high], 500).astype(float))
+        assert fitted.counts.tolist() == [500, 500] and low < float(fitted.edges[0]) <= high
+    assert float(fitted.edges[0]) == 2.75
+
+
 def test_floors():
     """More texts may split a group, but never lift the floor above 1/(10 √n), nor above that of the split before."""
     floors = {count: 1 / (1 + min(group_sizes(count))) for count in range(1, 8000)}
