@@ -49,8 +49,9 @@ def baseline(
 ) -> None:
     """Calibrate a monitor: learn what normal text looks like to a model, into one .frost file.
 
-    Examples: frostline baseline path/to/all-MiniLM-L6-v2 --text normal.txt -o enc.frost;
-    frostline baseline --plan 1000 3000 --false-alarm-every 30d --rate 10
+    Example: frostline baseline path/to/all-MiniLM-L6-v2 --text normal.txt -o enc.frost
+
+    Before that: frostline baseline --plan 1000 3000 --false-alarm-every 30d --rate 10
     """
     from frostline.errors import BadParameter
     from frostline.monitoring.baseline import baseline as learn
