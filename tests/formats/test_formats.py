@@ -36,6 +36,14 @@ def test_a_baseline_gives_the_scores_it_gave():
     np.testing.assert_allclose(now.p_values, before["p_values"], rtol=1e-6)
 
 
+def test_a_baseline_has_the_name_and_the_identity_it_always_had(tmp_path):
+    """Events and metrics name a baseline by its identity: no later version may give the same file another one."""
+    base = fl.load_baseline(FILES / "enc.frost")
+    assert base.name == "model" and base.judges["full"].conformal.counts.tolist() == [120]
+    assert base.identity == "0f44b2dc61196835c2ae08435f0a3fffd83113ae53dcc3cf6fc8e8e6da1696a6"
+    assert fl.load_baseline(base.save(tmp_path / "again.frost")).identity == base.identity
+
+
 def test_a_table_of_runs(tmp_path):
     shutil.copytree(FILES / "sweep", tmp_path / "sweep")
     printed("sweep", tmp_path / "sweep", "--export", tmp_path / "table.csv")

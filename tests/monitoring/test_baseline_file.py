@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from frostline.cli import main
 from frostline.errors import BadBaseline
-from frostline.monitoring import baseline_file as module
+from frostline.monitoring.baseline_content import content_hash
 from frostline.monitoring.baseline_file import load_baseline
 from tests.monitoring.sentences import fresh
 from tests.monitoring.test_baseline import open_header
@@ -39,7 +39,7 @@ def forge(whole, tmp_path):
         own = {name: tensor for name, tensor in (whole.tensors | (tensors or {})).items() if tensor is not None}
         told = {key: value for key, value in (whole.header | (header or {})).items() if key != "checksum"}
         told = {key: value for key, value in told.items() if value is not ...}
-        told["checksum"] = module._checksum(own, told)
+        told["checksum"] = content_hash(own, told)
         save_file(own, tmp_path / "forged.frost", {"frostline": json.dumps(told)})
         return tmp_path / "forged.frost"
 
@@ -127,6 +127,14 @@ STRANGE = [
     [HOSTILE],
     [10**400],
 ]
+
+
+def test_every_name_that_is_wrong(forge):
+    """A baseline need not have a name; one that it has is short and printable."""
+    assert load_baseline(forge(header={"name": "text"})).name == "text"
+    for value in STRANGE:
+        if value != "text":
+            assert "name is" in refused(forge(header={"name": value}))
 
 
 @pytest.mark.parametrize("key", ["model", "shape", "model_sha256", "tokenizer_sha256", "texts", "judges", "version"])

@@ -219,8 +219,8 @@ def baseline(
     texts = list_texts(texts)
     encoder, live, tokenizer = open_text_model(model, tokenizer)
     chosen = choose_texts(texts, tokenizer, seed)
-    share = round(LEARNED * len(chosen))
-    learning = Learning(encoder, live, tokenizer, chosen[:share], chosen[share:], seed=seed, report=report)
+    learned = round(LEARNED * len(chosen))
+    learning = Learning(encoder, live, tokenizer, chosen[:learned], chosen[learned:], seed=seed, report=report)
     return Baseline(
         {level: learning.judge(level) for level in LEVELS},
         {
@@ -241,6 +241,12 @@ def baseline(
         | ({} if name is None else {"name": name}),
         tuple(chosen) if keep_texts else (),
     )
+
+
+def count_calibration_texts(texts: int) -> int:
+    """Number of texts that calibrate a baseline of this many texts."""
+    held_out = texts - round(LEARNED * texts)
+    return held_out - held_out // 2
 
 
 def check_name(name: str | None) -> None:

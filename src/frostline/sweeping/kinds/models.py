@@ -150,11 +150,14 @@ def _score(table: Table) -> Outcome:
     from frostline.encoders.corpus import read_texts
     from frostline.monitoring.alarm import Alarm
     from frostline.monitoring.baseline_file import load_baseline
+    from frostline.monitoring.calibration import check_alpha
 
-    scores = load_baseline(table["baseline"]).score(
-        table["model"], read_texts(table["text"]), level="light" if table["light"] else "full"
-    )
-    levels, rang = Alarm.once_in(table["false_alarm_every"]).after(0.0, scores.p_values)
+    base, level = load_baseline(table["baseline"]), "light" if table["light"] else "full"
+    conformal = base.judges[level].conformal
+    check_alpha(conformal, table["alpha"])
+    alarm = Alarm.once_in(table["false_alarm_every"], calibrated_by=conformal.counts.tolist())
+    scores = base.score(table["model"], read_texts(table["text"]), level=level)
+    levels, rang, _ = alarm.after(alarm.quiet, scores.p_values)
     strange = int((scores.p_values <= table["alpha"]).sum())
     return {
         "texts": len(scores.p_values),
