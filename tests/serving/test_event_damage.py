@@ -15,7 +15,10 @@ from frostline.serving.event_file import connect
 from frostline.serving.events import Event, Events
 from frostline.serving.salvage import salvage
 from frostline.serving.stored_events import read_events
+from tests.serving.conftest import serving
 from tests.serving.damage import PAGE, TIME, overwrite, write_events
+from tests.serving.process import RUN, process
+from tests.serving.test_process import serve_each
 
 ALL = set(range(1, 401))
 
@@ -289,14 +292,42 @@ def test_the_command_reads_what_can_be_read(tmp_path, sound, rng):
     assert 30 < len(sources.stdout.splitlines()) < 60
 
 
-def test_a_killed_service_starts_again_on_a_damaged_file(tmp_path, sound, rng):
-    """As a process: no traceback, exit code 2 where a file of others was given by mistake."""
+def test_a_service_scores_with_a_new_file(base, folder, tmp_path, sound, rng):
+    path = tmp_path / "e.db"
+    path.write_bytes(sound)
+    overwrite(path, rng, 2, 2)
+    with serving(base, folder, path) as client:
+        client.score(["some text"])
+        assert "damaged-1" in client.service.events.damage
+        assert client.metrics()[("frostline_event_store_up",)] == 1
+
+
+@pytest.mark.slow
+def test_a_service_starts_on_a_damaged_file(frost, folder, tmp_path, sound, rng):
+    path = tmp_path / "e.db"
+    path.write_bytes(sound)
+    overwrite(path, rng, 2, 2)
+    with process(frost, folder, path) as client:
+        client.score(["some text"])
+        client.process.terminate()
+        assert client.process.wait(60) == 0
+        assert "kept as e.db.damaged-1" in client.process.stderr.readline()
+    assert {left.name for left in tmp_path.iterdir()} == {"e.db", "e.db.damaged-1"}
+    # Names that are too long to be made longer stand for a folder that cannot be written to.
+    long = tmp_path / ("e" * 248)
+    long.write_bytes((tmp_path / "e.db.damaged-1").read_bytes())
+    ((code, lines),) = serve_each([(frost, "--model", folder, "--events", long)])
+    assert code == 2 and len(lines) == 1 and "cannot be put aside" in lines[0]
+
+
+def test_the_command_as_a_process(tmp_path, sound, rng):
+    """No traceback, and exit code 2 where a file of others was given by mistake."""
     path = tmp_path / "e.db"
     path.write_bytes(sound)
     overwrite(path, rng, 0, 2)
-    script = "import sys; from frostline.cli import main; sys.argv[1:] = ['events', sys.argv[1]]; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+    command = [sys.executable, "-c", RUN, "events", path]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr and "damaged" in done.stderr
     path.write_text("notes\n" * 4000)
-    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1

@@ -151,7 +151,7 @@ def forget_old_states(connection: sqlite3.Connection) -> None:
 
 
 def _refuse_other_bytes(path: Path) -> None:
-    """Refuse what SQLite would refuse or change, before it looks at it: it may remove a log, or copy one into a file."""
+    """Refuse what is no event file before SQLite looks at it, which may remove a log, or copy one into its file."""
     if path.exists() and not path.is_file():
         raise BadParameter(f"events cannot be kept in {path}; give a file in a folder that is there.")
     with open(path, "rb") as file:
