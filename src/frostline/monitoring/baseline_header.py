@@ -33,7 +33,11 @@ def check_header(about: Mapping[str, Any]) -> None:
             raise ValueError(f"its header has no clouds of the {level} level")
         for part, fewest in (("kinds", 1), ("probes", 0)):
             kinds = judge.get(part)
-            if not isinstance(kinds, list) or not fewest <= len(kinds) <= MOST_KINDS or not all(map(is_short_name, kinds)):
+            if (
+                not isinstance(kinds, list)
+                or not fewest <= len(kinds) <= MOST_KINDS
+                or not all(map(is_short_name, kinds))
+            ):
                 raise ValueError(f"{part} of the {level} level are {brief(kinds)}, not a list of names")
 
 
