@@ -23,11 +23,12 @@ from torch import Tensor
 from benchmarks.shifts import SHIFTED, attacked, code, lines, other_languages
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import tokenize
-from frostline.monitoring.alarm import Alarm, evidence
+from frostline.monitoring.alarm import FALSE_ALARM_EVERY, Alarm, texts_between_alarms
 from frostline.monitoring.baseline import LEARNED
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruption_directions import Directions
 from frostline.monitoring.corruptions import corrupted, corruptions
+from frostline.monitoring.detection_delay import detection_delay
 from frostline.monitoring.detector import PARTS, Detector, soft_maximum
 from frostline.monitoring.learning import Learning
 from frostline.monitoring.profile import Profile
@@ -38,6 +39,7 @@ from frostline.monitoring.token_probes import Probes
 
 WINDOWS = (8, 32, 128)
 RESPLITS, STREAM = 20, 50_000
+SHARES = (1.0, 0.1, 0.02)
 Method = Callable[[Profile], np.ndarray]
 
 
@@ -177,6 +179,7 @@ def evaluate(reader: Reader, found: dict[str, tuple[Mapping[str, Profile], ...]]
             | powers(
                 conformal.p_values(normal_scores, a.lengths).numpy(),
                 conformal.p_values(shifted_scores, b.lengths).numpy(),
+                conformal.counts.tolist(),
             ),
         )
     normal = found["SNLI"][0]
@@ -193,20 +196,20 @@ def _without(parts: Tensor, number: int) -> np.ndarray:
     return soft_maximum(parts[:, kept]).numpy()
 
 
-def powers(normal: np.ndarray, shifted: np.ndarray) -> dict[str, float]:
-    """Share of windows of shifted texts that are stranger than 99 % of the normal ones; delay of the alarm."""
+def powers(normal: np.ndarray, shifted: np.ndarray, counts: list[int]) -> dict[str, Any]:
+    """Share of windows of shifted texts that are stranger than 99 % of the normal ones; delays of the alarm."""
     rng = np.random.default_rng(0)
-    fine, strange = evidence(normal), evidence(shifted)
-    found = {}
+    fine, strange = -np.log(normal), -np.log(shifted)
+    found: dict[str, Any] = {}
     for size in WINDOWS:
         usual, other = (each[rng.integers(len(each), size=(4000, size))].mean(1) for each in (fine, strange))
         found[f"window {size}"] = float((other > np.quantile(usual, 0.99)).mean())
-    alarm = Alarm.once_in(1000)
-    delays = []
-    for _ in range(50):
-        _, rang = alarm.after(0.0, shifted[rng.integers(len(shifted), size=2000)])
-        delays.append(rang[0] + 1 if rang else 2000)
-    return found | {"alarm after": float(np.mean(delays))}
+    alarm = Alarm.once_in(texts_between_alarms(FALSE_ALARM_EVERY), calibrated_by=counts)
+    delays = {share: detection_delay(alarm, share, shifted, counts=counts, streams=50) for share in SHARES}
+    return found | {
+        "alarm after": delays[1.0].delay,
+        "delays": {f"{share:.0%}": {"delay": own.delay, "bound": own.bound} for share, own in delays.items()},
+    }
 
 
 def calibration(detector: Detector, judges: Profile, normal: Profile) -> dict[str, float]:
@@ -215,16 +218,17 @@ def calibration(detector: Detector, judges: Profile, normal: Profile) -> dict[st
     lengths = torch.cat([judges.lengths, normal.lengths])
     rates: dict[str, list[float]] = {"all": [], "short": [], "long": []}
     rings = 0
-    alarm = Alarm.once_in(1000)
     for seed in range(RESPLITS):
         order = torch.from_numpy(np.random.default_rng([seed]).permutation(len(scores)))
         one, two = order[: len(judges)], order[len(judges) :]
-        p = Conformal.fit(scores[one].numpy(), lengths[one].numpy()).p_values(scores[two], lengths[two]).numpy()
+        fitted = Conformal.fit(scores[one].numpy(), lengths[one].numpy())
+        p = fitted.p_values(scores[two], lengths[two]).numpy()
         short = (lengths[two] <= lengths.median()).numpy()
         for name, mine in (("all", slice(None)), ("short", short), ("long", ~short)):
             rates[name].append(float((p[mine] <= 0.01).mean()))
         rng = np.random.default_rng([18, seed])
-        _, rang = alarm.after(0.0, p[rng.integers(len(p), size=STREAM)])
+        alarm = Alarm.once_in(1000, calibrated_by=fitted.counts.tolist())
+        _, rang, _ = alarm.after(alarm.quiet, p[rng.integers(len(p), size=STREAM)])
         rings += len(rang)
     found = {f"rate at 1 %, {name} texts": float(np.mean(values)) for name, values in rates.items()}
     return found | {"texts between false alarms, 1000 asked for": RESPLITS * STREAM / max(1, rings)}

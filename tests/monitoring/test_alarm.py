@@ -1,4 +1,4 @@
-"""The alarm's laws: bets that nobody wins on normal text, rings as rare as promised for every baseline, short delays."""
+"""The alarm's laws: bets that normal texts lose, rings as rare as promised for every baseline, short delays."""
 
 import numpy as np
 import pytest
@@ -157,7 +157,7 @@ def test_text_that_is_as_strange_as_can_be_rings_soon(count, every, texts):
 
 @pytest.mark.parametrize(("share", "texts"), [(0.1, 120), (0.02, 1600)])
 def test_few_strange_texts_ring_in_time(share, texts):
-    """At one false alarm in 10⁵ texts, four groups of 250 calibration texts: mean of 200 streams (96 and 964 measured)."""
+    """At one false alarm in 10⁵ texts, four groups of 250 calibration texts: mean of 200 streams."""
     alarm, rng = Alarm.once_in(1e5, calibrated_by=[250] * 4), np.random.default_rng(3)
     rang = first_rings(
         alarm, lambda n: np.where(rng.random(n) < share, 1, rng.integers(1, 252, n)) / 251, 200, 10 * texts

@@ -21,8 +21,9 @@ def score(
     text: Annotated[str, typer.Option(help="A file of texts, one per line.")],
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Texts with p-values up to this are strange.")] = 0.01,
     false_alarm_every: Annotated[
-        float, typer.Option(help="The stream's alarm rings falsely about once in this many texts.")
-    ] = 1000.0,
+        str, typer.Option(help="The stream's alarm rings falsely once in this time (30d, 12h), or number of texts.")
+    ] = "30d",
+    rate: Annotated[float, typer.Option(help="Texts per second at which that time is promised.")] = 10.0,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the stream's alarm rings.")] = False,
     light: Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")] = False,
     json: options.Json = False,
@@ -34,20 +35,21 @@ def score(
     """
     from frostline.cli.progress import shares
     from frostline.encoders.corpus import read_texts
-    from frostline.monitoring.alarm import Alarm
+    from frostline.monitoring.alarm import Alarm, texts_between_alarms
     from frostline.monitoring.baseline_file import load_baseline
 
-    alarm = Alarm.once_in(false_alarm_every)
+    every = texts_between_alarms(false_alarm_every, rate)
     texts = read_texts(text)
     base = load_baseline(baseline)
+    judge = base.judges["light" if light else "full"]
+    alarm = Alarm.once_in(every, calibrated_by=judge.conformal.counts.tolist())
     with shares("scoring", shown=not quiet) as report:
         scores = base.score(model, texts, level="light" if light else "full", report=report)
-    levels, rang = alarm.after(0.0, scores.p_values)
+    levels, rang, _ = alarm.after(alarm.quiet, scores.p_values)
     strange = [number for number, p in enumerate(scores.p_values) if p <= alpha]
     try:
         if json:
-            clouds = list(base.judges["light" if light else "full"].clouds)
-            facts = {"strange": strange, "alarm": list(rang), "level": float(levels[-1]), "clouds": clouds}
+            facts = {"strange": strange, "alarm": rang, "level": float(levels[-1]), "clouds": list(judge.clouds)}
             options.print_json({"texts": [_facts(scores, number) for number in range(len(texts))]} | facts)
         else:
             expected = alpha * len(texts)
