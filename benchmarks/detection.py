@@ -286,12 +286,13 @@ def show(console: Console, found: dict[str, Any]) -> None:
         values = (row["auroc"][name] for name in ("ours", *(f"without {part}" for part in PARTS)))
         table.add_row(row["shift"], *(f"{value:.3f}" for value in values))
     console.print(table)
-    table = Table(title="windows found at 1 % false alarms; texts until an alarm set to one in 1,000 rings")
-    columns = [*(f"window {size}" for size in WINDOWS), "alarm after"]
-    for column in ("shift", *columns):
+    table = Table(title="windows found at 1 % false alarms; texts until the alarm at its default rings, and the bound")
+    columns = [f"window {size}" for size in WINDOWS]
+    for column in ("shift", *columns, *(f"{share:.0%} shifted" for share in SHARES)):
         table.add_column(column)
     for row in found["shifts"]:
-        table.add_row(row["shift"], *(f"{row[column]:.3g}" for column in columns))
+        delays = (f"{own['delay']:.3g} ({own['bound']:.3g})" for own in row["delays"].values())
+        table.add_row(row["shift"], *(f"{row[column]:.3g}" for column in columns), *delays)
     console.print(table)
     for level, values in found["calibration"].items():
         for name, value in values.items():

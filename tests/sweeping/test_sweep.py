@@ -224,7 +224,7 @@ def test_a_score_is_that_of_the_baseline(tmp_path, base, folder, frost):
 
 
 def test_times_between_false_alarms_become_texts(tmp_path, frost, folder):
-    """A column of numbers, whether a number, a time, or nothing was given; what is no time is refused before any run."""
+    """A column of numbers, whether a number, a time, or nothing was given; others are refused before any run."""
     (tmp_path / "texts.txt").write_text("the ice melts")
     spec = {"baseline": str(frost), "model": str(folder), "text": str(tmp_path / "texts.txt")}
     axes = {"false_alarm_every": [5000, "1h", "2d"], "rate": [1.0, 2.0]}
