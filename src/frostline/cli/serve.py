@@ -33,8 +33,14 @@ def serve(
         bool, typer.Option("--store-texts", help="Store strange texts themselves with their events.")
     ] = False,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Texts with p-values up to this are strange.")] = 0.01,
-    false_alarm_every: Annotated[float, typer.Option(help="The alarm rings falsely once in this many texts.")] = 1000.0,
-    clear_after: Annotated[int, typer.Option(min=1, help="An alarm is over after this many texts without one.")] = 200,
+    false_alarm_every: Annotated[
+        str, typer.Option(help="At most one false alarm in this time (30d, 12h, 2w), or in this many texts.")
+    ] = "30d",
+    rate: Annotated[float, typer.Option(help="Texts per second at which that time is promised.")] = 10.0,
+    clear_after: Annotated[
+        int, typer.Option(min=1, help="An alarm may be over after this many texts without ringing.")
+    ] = 200,
+    clear_seconds: Annotated[float, typer.Option(min=0, help="And after this many seconds without ringing.")] = 900.0,
     batch: Annotated[int, typer.Option(min=1, max=1024, help="Texts of several calls scored together.")] = 32,
     max_waiting: Annotated[
         int, typer.Option(min=1, help="Texts that may wait to be scored; further requests get 503.")
@@ -86,7 +92,9 @@ def serve(
             level="light" if light else "full",
             alpha=alpha,
             false_alarm_every=false_alarm_every,
+            rate=rate,
             clear_after=clear_after,
+            clear_seconds=clear_seconds,
             store_texts=store_texts,
             keep_events=keep_events,
             keep_days=keep_days,
@@ -105,6 +113,7 @@ def serve(
             shown = url.replace("0.0.0.0", socket.gethostname()).replace("[::]", socket.gethostname())
             known = "" if token is None else ' -H "Authorization: Bearer $FROSTLINE_TOKEN"'
             options.say(f"{shown} scores texts of {base.about['model']}: open it in a browser to look on.", hang=0)
+            options.say(service.stream.promise())
             options.say(f'Try: curl {shown}/score{known} --json \'{{"texts": ["some text"]}}\'. Ctrl-C ends it.')
         try:
             app = make_app(service, token=token, hosts=hosts_of(bound))

@@ -1,4 +1,4 @@
-"""The HTTP interface: POST /score, /events, /metrics, /healthz, /readyz, the live page and its stream."""
+"""The HTTP interface: POST /score and /alarm, /status, /events, /metrics, /healthz, /readyz, the live page, its stream."""
 
 import asyncio
 import time
@@ -20,6 +20,7 @@ from frostline.errors import FrostlineError
 from frostline.serving import schema
 from frostline.serving.batching import Late, Overloaded
 from frostline.serving.service import SAVED_EVERY, Service
+from frostline.serving.submission import Submission
 from frostline.web.guard import Guard
 
 OPEN = ("/", "/live.js", "/live.css", "/docs", "/openapi.json", "/healthz", "/readyz")
@@ -63,10 +64,11 @@ def make_app(service: Service, *, token: str | None = None, hosts: Collection[st
         responses=COMMON,
     )
     _add_scoring(app, service)
+    _add_control(app, service)
     _add_queries(app, service)
     _add_pages(app, service)
     _add_error_answers(app)
-    known = ("/score", "/events", "/metrics", "/stream")
+    known = ("/score", "/status", "/alarm", "/events", "/metrics", "/stream")
     return Guard(app, service.limits, hosts=hosts, token=token, open=OPEN, known=known, count=service.counted)
 
 
@@ -96,13 +98,14 @@ def _add_scoring(app: FastAPI, service: Service) -> None:
             raise HTTPException(503, "the service is stopping.", {"Retry-After": "5"})
         if len(request.texts) > limits.texts:
             raise HTTPException(422, f"{len(request.texts)} texts; a call takes {limits.texts} at most.")
-        for number, text in enumerate(request.texts):
-            if len(text) > limits.characters:
+        submissions = [_submission(text, request.dry_run) for text in request.texts]
+        for number, text in enumerate(submissions):
+            if len(text.text) > limits.characters:
                 raise HTTPException(
-                    422, f"text {number} has {len(text)} characters; the limit is {limits.characters}: cut it."
+                    422, f"text {number} has {len(text.text)} characters; the limit is {limits.characters}: cut it."
                 )
         try:
-            scores, causes, tokenized = await service.batcher.score(request.texts, until=start + limits.seconds)
+            scores, causes, tokenized = await service.batcher.score(submissions, until=start + limits.seconds)
         except Overloaded as busy:
             wait = max(1, round(busy.seconds))
             raise HTTPException(
@@ -112,9 +115,31 @@ def _add_scoring(app: FastAPI, service: Service) -> None:
             raise HTTPException(504, f"not scored within {limits.seconds:g} s; send fewer texts at a time.") from None
         except FrostlineError as error:
             raise HTTPException(422, str(error)) from None
-        body = service.answer(scores, causes, tokenized, reasons=request.reasons)
+        body = service.answer(submissions, scores, causes, tokenized, reasons=request.reasons)
         service.metrics.seconds.observe(time.monotonic() - start)
         return JSONResponse(body)
+
+
+def _submission(text: str | schema.NamedText, dry_run: bool) -> Submission:
+    if isinstance(text, str):
+        return Submission(text, dry_run=dry_run)
+    return Submission(text.text, text.id, text.source, dry_run)
+
+
+def _add_control(app: FastAPI, service: Service) -> None:
+    @app.get("/status", response_model=schema.Status, summary="Which source, since when, why")
+    async def status() -> schema.Status:
+        """The alarms of all texts and of every source, in words and numbers."""
+        return schema.Status.model_validate(await asyncio.to_thread(service.status))
+
+    @app.post("/alarm", response_model=schema.StoredEvent, summary="Acknowledge, reset, maintenance window")
+    async def alarm(request: schema.Control) -> schema.StoredEvent:
+        """Say who does it and why: both are kept in an event."""
+        try:
+            event = await asyncio.to_thread(service.control, **request.model_dump())
+        except FrostlineError as error:
+            raise HTTPException(422, str(error)) from None
+        return schema.StoredEvent.model_validate(event.facts())
 
 
 def _add_queries(app: FastAPI, service: Service) -> None:

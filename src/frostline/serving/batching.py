@@ -8,16 +8,15 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
-
 from frostline.encoders.tokenization import Tokenized
 from frostline.errors import FrostlineError
 from frostline.log import LOG
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.scorer import Scorer
+from frostline.serving.submission import Submission
 
 BATCH = 32
 """Number of texts in one pass, if nothing else is asked for."""
@@ -27,8 +26,18 @@ FIRST_RATE = 100.0
 """Texts per second that are assumed before the first pass."""
 RATE_WEIGHT = 0.1
 """Weight of a new pass in the mean number of texts per second."""
-Causes = list[list[dict[str, Any]]]
-"""For each text the events that it caused."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a text caused: kinds and numbers of events; and whether it was repeated, and so no evidence."""
+
+    repeated: bool
+    events: list[tuple[str, int | None]]
+
+
+Causes = list[Cause]
+"""For each text what it caused."""
 
 
 class Overloaded(Exception):
@@ -47,7 +56,7 @@ class Late(Exception):
 class _Job:
     """One call: its texts, and the scores of those that are done."""
 
-    texts: list[str]
+    texts: Sequence[Submission]
     until: float
     loop: asyncio.AbstractEventLoop
     done: "asyncio.Future[tuple[Scores, Causes, Tokenized]]"
@@ -71,7 +80,7 @@ class _Job:
         self.loop.call_soon_threadsafe(resolve)
 
 
-Consumer = Callable[[Scores, list[str]], Causes]
+Consumer = Callable[[Scores, Sequence[Submission]], Causes]
 """Function that is called with the scored texts, in order, and returns the events they caused."""
 
 
@@ -97,7 +106,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._run, name="scoring", daemon=True)
         self._thread.start()
 
-    async def score(self, texts: list[str], *, until: float) -> tuple[Scores, Causes, Tokenized]:
+    async def score(self, texts: Sequence[Submission], *, until: float) -> tuple[Scores, Causes, Tokenized]:
         """Scores, events and token ids, by the monotonic time ``until``; raises Overloaded, Late or BadText."""
         if self.waiting + len(texts) > self.most and self.waiting:
             raise Overloaded(self.waiting, self.waiting / self._rate)
@@ -119,7 +128,7 @@ class Batcher:
     def _tokenize(self, job: _Job) -> Tokenized:
         if time.monotonic() >= job.until:
             raise Late
-        return self.scorer.tokenized(job.texts)
+        return self.scorer.tokenized([text.text for text in job.texts])
 
     def close(self) -> None:
         """Answer the waiting texts, then stop."""
@@ -179,7 +188,7 @@ class Batcher:
             if job.begun == len(job.texts):
                 whole = Scores.joined([part for part, _ in job.pieces], range(len(job.texts)))
                 assert job.tokenized is not None
-                job.answer((whole, [events for _, part in job.pieces for events in part], job.tokenized))
+                job.answer((whole, [cause for _, part in job.pieces for cause in part], job.tokenized))
         seconds = time.monotonic() - start
         self.passes += 1
         self.seconds += seconds
@@ -187,7 +196,7 @@ class Batcher:
 
     def _scored(self, jobs: list[_Job], slices: list[slice]) -> tuple[Scores, Causes]:
         """Scores and events of a slice of every job, one after the other."""
-        ids, texts = list[tuple[int, ...]](), list[str]()
+        ids, texts = list[tuple[int, ...]](), list[Submission]()
         for job, chosen in zip(jobs, slices, strict=True):
             assert job.tokenized is not None
             ids += job.tokenized.ids[chosen]

@@ -1,30 +1,40 @@
 """Events on disk: strange texts, alarms and their ends, in one SQLite file that survives kill -9.
 
 An event whose number ``add`` returned is on the disk (WAL, synchronous=FULL). When the disk is full nothing is raised:
-events wait in memory, up to a bound, and ``trouble`` has the error. The file belongs to one process at a time.
+events wait in memory, up to a bound, and ``trouble`` has the error. A file that is damaged is put aside, and a new one
+is begun. The file belongs to one process at a time.
 """
 
-import contextlib
-import json
-import os
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from frostline.errors import BadParameter
-from frostline.files.locks import try_lock
+from frostline.files.locks import remove_lock_file, take_lock_file
 from frostline.log import LOG
-from frostline.results import Result
+from frostline.serving import retention
+from frostline.serving.event_file import (
+    DamagedEvents,
+    connect,
+    create_private,
+    find_damage,
+    forget_old_states,
+    insert,
+    read_state,
+    select,
+    write_state,
+)
+from frostline.serving.event_rows import KINDS, Event
+from frostline.serving.quarantine import put_aside
+from frostline.serving.salvage import APPLICATION
 
-FORMAT = 2
-"""Number of the format of event files that this version writes."""
-APPLICATION = 0x46524F53
-"""SQLite's application id of event files: the letters "FROS"."""
+__all__ = ["APPLICATION", "DAYS", "KEPT", "KINDS", "PENDING", "Event", "Events", "connect", "select"]
+
 KEPT = 100_000
 """Number of events that are kept, if nothing else is asked for."""
 DAYS = 30.0
@@ -33,119 +43,92 @@ PENDING = 10_000
 """Largest number of events that wait in memory while they cannot be written."""
 PRUNED_EVERY = 500
 """Number of written events after which old ones are deleted."""
-LOCK_SECONDS = 5
-"""Seconds to wait for another process that holds the file."""
-KINDS = ("strange", "alarm", "clear", "start", "stop")
-"""Kinds of events."""
-MIGRATIONS = {1: "ALTER TABLE events ADD COLUMN replica TEXT NOT NULL DEFAULT '';"}
-"""SQL that brings a file of one format to the next."""
-COLUMNS = "time, kind, texts, p_value, score, level, details, text, replica"
-"""Columns of an event, beside its number."""
-_TABLES = """
-CREATE TABLE events (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL, texts INTEGER NOT NULL,
-  p_value REAL, score REAL, level REAL, details TEXT NOT NULL, text TEXT, replica TEXT NOT NULL DEFAULT ''
-);
-CREATE INDEX events_by_time ON events (time);
-CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
+PRUNED_SECONDS = 3600.0
+"""Seconds after which old events are deleted, and the clock is looked at, however few were written."""
 
-
-@dataclass(frozen=True, repr=False)
-class Event(Result):
-    """An event of a stream of texts.
-
-    texts    number of texts that the stream had seen
-    time     seconds since 1970
-    text     the text itself, only where the service was told to store texts
-    replica  name of the service, where there are several
-    id       number in the event file, once it is there
-    """
-
-    kind: str
-    texts: int
-    time: float
-    p_value: float | None = None
-    score: float | None = None
-    level: float | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    text: str | None = None
-    replica: str = ""
-    id: int | None = None
-
-    def describe(self) -> str:
-        """The kind, and when in the stream the event was."""
-        return f"{self.kind} after {self.texts} texts"
+T = TypeVar("T")
 
 
 class Events:
-    """An event file, opened for writing. Use as a context manager, or call ``close``."""
+    """An event file, opened for writing. Use as a context manager, or call ``close``.
 
-    def __init__(self, path: str | Path, *, keep: int = KEPT, days: float = DAYS):
+    Parameters
+    ----------
+    path:
+        The file. It is made if it is not there; one of an older format is brought up to date, one that is damaged is
+        put aside.
+    keep:
+        Number of events that are kept; ``retention`` says how kinds share it. It holds after every ``add``.
+    days:
+        Days, counted back from the newest events, for which events are kept.
+    baseline:
+        First digits of the hash of the baseline whose state is read and written: an alarm of another baseline is never
+        gone on with. Events without a baseline get this one.
+    clock:
+        Seconds since 1970.
+
+    Raises
+    ------
+    BadParameter
+        The file is of another kind, in use, or of a newer format; or it is damaged and cannot be put aside.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        keep: int = KEPT,
+        days: float = DAYS,
+        baseline: str = "",
+        clock: Callable[[], float] = time.time,
+    ):
         if keep < 1 or not days > 0:
             raise BadParameter(f"{keep} events and {days:g} days are to be kept; both are above zero.")
         # One file has one lock, whatever links lead to it.
-        self.path, self.keep, self.days = Path(path).resolve(), keep, days
+        self.path, self.keep, self.days, self.baseline = Path(path).resolve(), keep, days, baseline
         self.trouble: str | None = None
+        """Why events cannot be stored or read, while that lasts."""
+        self.damage: str | None = None
+        """The damage of a file that was put aside, and where it is kept."""
         self.lost = 0
         """Number of events that could neither be written nor wait in memory."""
+        self._clock, self._rooms = clock, retention.Rooms(keep)
         self._pending: deque[Event] = deque()
         self._lock = threading.RLock()
-        self._since_pruned = 0
-        if not self.path.absolute().parent.is_dir() or self.path.is_dir():
+        self._since_pruned, self._pruned_at = 0, 0.0
+        self._connection: sqlite3.Connection | None = None
+        self._inode: int | None = None
+        self._counts = Counter[str]()
+        if not self.path.absolute().parent.is_dir() or (self.path.exists() and not self.path.is_file()):
             raise BadParameter(f"events cannot be kept in {self.path}; give a file in a folder that is there.")
-        self._claim = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # held until close
-        if not try_lock(self._claim):
-            os.close(self._claim)
-            raise BadParameter(f"{self.path} is in use by another frostline; each needs an event file of its own.")
+        self._claim = self._take_claim()
         try:
             self._open()
+            self._prune()
         except BaseException:
-            os.close(self._claim)
+            self.close()
             raise
-        self.prune()
 
     def add(self, events: Sequence[Event], state: Mapping[str, Any] | None = None) -> list[int | None]:
         """Write events and the state of the stream; returns their numbers, None for events that wait in memory."""
         with self._lock:
             waiting = [*self._pending, *events]
             try:
-                if self._gone():
-                    self._connection.close()
-                    for ending in ("-wal", "-shm"):  # left of the old file: SQLite would use them for the new one
-                        Path(f"{self.path}{ending}").unlink(missing_ok=True)
-                    self._open()
-                with self._connection as connection:
-                    numbers = [_insert(connection, event) for event in waiting]
-                    if state is not None:
-                        _put(connection, "stream", state)
+                numbers = self._mending(lambda connection: self._write(connection, waiting, state))
             except (sqlite3.Error, BadParameter, OSError) as error:
                 if self.trouble is None:
                     LOG.error("events are not stored: %s; they wait in memory", error)
                 self.trouble = f"events are not stored: {error}"
-                self._pending.extend(events)
-                while len(self._pending) > PENDING:
-                    self._pending.popleft()
-                    self.lost += 1
+                self._wait(waiting)
                 return [None] * len(events)
             if self.trouble is not None:
                 LOG.warning("events are stored again")
             self.trouble = None
             self._pending.clear()
             self._since_pruned += len(waiting)
-            if self._since_pruned >= PRUNED_EVERY:
+            if self._since_pruned >= PRUNED_EVERY or abs(self._clock() - self._pruned_at) >= PRUNED_SECONDS:
                 self.prune()
             return list(numbers[len(waiting) - len(events) :])
-
-    def _open(self) -> None:
-        # Only the owner may read the file: it may hold texts.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._connection = connect(self.path, write=True)
-        self._inode = self.path.stat().st_ino
-
-    def _gone(self) -> bool:
-        """True when the file was deleted or replaced: SQLite would go on writing into the old one."""
-        return not self.path.exists() or self.path.stat().st_ino != self._inode
 
     @property
     def pending(self) -> int:
@@ -153,38 +136,30 @@ class Events:
         return len(self._pending)
 
     def state(self) -> dict[str, Any]:
-        """The state of the stream when it was last written."""
+        """The state of the stream, as it was last written for this baseline; empty if it never was."""
         with self._lock:
-            row = self._connection.execute("SELECT value FROM state WHERE name = 'stream'").fetchone()
-        try:
-            state = json.loads(row[0]) if row else {}
-        except ValueError:
-            return {}
-        return state if isinstance(state, dict) else {}
+            return self._reading(lambda connection: read_state(connection, self._state_name()), {})
 
     def select(self, **conditions: Any) -> list[Event]:
         """Events on the disk; none while the file cannot be read, and then ``trouble`` has the error."""
         with self._lock:
-            try:
-                return list(select(self._connection, **conditions))
-            except sqlite3.Error as error:
-                self.trouble = f"events cannot be read: {error}"
-                return []
+            return self._reading(lambda connection: list(select(connection, **conditions)), [])
 
     def prune(self) -> None:
-        """Delete events that are too old or too many."""
-        with self._lock, contextlib.suppress(sqlite3.Error), self._connection as connection:
-            self._since_pruned = 0
-            connection.execute("DELETE FROM events WHERE time < ?", (time.time() - 86400 * self.days,))
-            connection.execute(
-                "DELETE FROM events WHERE id <= (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET ?)", (self.keep,)
-            )
+        """Delete events that are too old or too many, and states of baselines that were last used long ago."""
+        with self._lock:
+            try:
+                self._prune()
+            except (sqlite3.Error, BadParameter, OSError) as error:
+                self.trouble = f"old events cannot be deleted: {error}"
 
     def close(self) -> None:
         """Close the file and let other processes use it."""
-        with self._lock, contextlib.suppress(sqlite3.Error):
-            self._connection.close()
-        os.close(self._claim)
+        with self._lock:
+            self._disconnect()
+            if self._claim is not None:
+                remove_lock_file(Path(f"{self.path}.lock"), self._claim)
+            self._claim = None
 
     def __enter__(self) -> "Events":
         return self
@@ -192,87 +167,131 @@ class Events:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
-    """Open an event file; one that is only read must exist. Raises BadParameter for other kinds of files."""
-    if not write and not path.is_file():
-        raise BadParameter(f"there is no event file {path}; frostline serve --events {path} makes one.")
-    try:
-        connection = sqlite3.connect(path, timeout=LOCK_SECONDS, check_same_thread=False)
+    def _take_claim(self) -> int | None:
         try:
-            _prepare(connection, path, write=write)
-        except BaseException:
-            connection.close()
-            raise
-    except sqlite3.Error as error:
-        raise BadParameter(f"{path} cannot be used as an event file ({error}); give another one.") from None
-    return connection
+            claim = take_lock_file(Path(f"{self.path}.lock"))
+        except OSError as error:
+            raise BadParameter(f"events cannot be kept in {self.path} ({error.strerror}); give another file.") from None
+        if claim is None:
+            raise BadParameter(f"{self.path} is in use by another frostline; each needs an event file of its own.")
+        return claim
 
+    def _open(self) -> sqlite3.Connection:
+        """Open the file; put it aside first if it is damaged."""
+        self._disconnect()
+        try:
+            create_private(self.path)
+            self._connection = connect(self.path, write=True)
+        except DamagedEvents as damaged:
+            self._put_aside(str(damaged))
+            create_private(self.path)
+            self._connection = connect(self.path, write=True)
+        self._inode = self.path.stat().st_ino
+        self._count()
+        return self._connection
 
-def select(
-    connection: sqlite3.Connection,
-    *,
-    after: int = 0,
-    since: float = 0.0,
-    kind: str | None = None,
-    newest: bool = False,
-    limit: int | None = None,
-) -> Iterator[Event]:
-    """Events with numbers above ``after``, not before ``since`` (seconds since 1970), oldest or newest first."""
-    query = f"SELECT id, {COLUMNS} FROM events WHERE id > ? AND time >= ?"
-    values: list[Any] = [after, since]
-    if kind is not None:
-        query, values = query + " AND kind = ?", [*values, kind]
-    rows = connection.execute(
-        f"{query} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", [*values, -1 if limit is None else limit]
-    )
-    for number, when, kind_of_row, texts, p_value, score, level, details, text, replica in rows:
-        with contextlib.suppress(ValueError):  # a row that another program has written
-            yield Event(kind_of_row, texts, when, p_value, score, level, json.loads(details), text, replica, number)
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error as error:
+                LOG.warning("the event file could not be closed: %s", error)
 
+    def _opened(self) -> sqlite3.Connection:
+        """The connection; a new one after the file was deleted or replaced, or could not be opened."""
+        if self._claim is None:
+            raise BadParameter(f"{self.path} is closed.")
+        if self._connection is None:
+            return self._open()
+        if not self.path.exists() or self.path.stat().st_ino != self._inode:
+            # SQLite would go on writing into the old file, and would use what is left of its log for the new one.
+            self._disconnect()
+            for ending in ("-wal", "-shm"):
+                Path(f"{self.path}{ending}").unlink(missing_ok=True)
+            return self._open()
+        return self._connection
 
-def _prepare(connection: sqlite3.Connection, path: Path, *, write: bool) -> None:
-    format = connection.execute("PRAGMA user_version").fetchone()[0]
-    ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
-    empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if not ours and not (empty and write):
-        raise BadParameter(f"{path} is not an event file of frostline; give another one.")
-    if not empty and not set(connection.execute("SELECT name FROM sqlite_master")) >= {("events",), ("state",)}:
-        raise BadParameter(f"{path} is damaged: it has no table of events; give another file.")
-    if format > FORMAT:
-        raise BadParameter(
-            f"{path} was written by a newer frostline (format {format}, this one reads {FORMAT}); update."
-        )
-    if not write:
-        if format < FORMAT:
-            raise BadParameter(f"{path} has format {format}; frostline serve --events {path} brings it to {FORMAT}.")
-        return
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    # One transaction: at any time a file is either of one format or of the next.
-    steps = [_TABLES] if empty else [MIGRATIONS[number] for number in range(format, FORMAT)]
-    if steps:
-        connection.executescript(
-            f"BEGIN;{''.join(steps)}PRAGMA application_id = {APPLICATION};PRAGMA user_version = {FORMAT};COMMIT;"
-        )
+    def _mending(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Do something with the file; if the file turns out to be damaged, put it aside and do it with a new one."""
+        connection = self._opened()
+        try:
+            return action(connection)
+        except sqlite3.DatabaseError as error:
+            damage = find_damage(connection, error)
+            if damage is None:
+                raise
+            self._disconnect()
+            self._put_aside(f"{self.path} is damaged ({damage})")
+            return action(self._open())
 
+    def _reading(self, action: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        try:
+            return self._mending(action)
+        except (sqlite3.Error, BadParameter, OSError) as error:
+            self.trouble = f"events cannot be read: {error}"
+            return otherwise
 
-def _insert(connection: sqlite3.Connection, event: Event) -> int | None:
-    return connection.execute(
-        f"INSERT INTO events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            event.time,
-            event.kind,
-            event.texts,
-            event.p_value,
-            event.score,
-            event.level,
-            json.dumps(dict(event.details), ensure_ascii=False),
-            event.text,
-            event.replica,
-        ),
-    ).lastrowid
+    def _put_aside(self, damage: str) -> None:
+        aside = put_aside(self.path)
+        self.damage = f"{damage.partition(';')[0].rstrip('.')}; it is kept as {aside.name}, and a new one was begun"
+        LOG.error("%s", self.damage)
 
+    def _write(
+        self, connection: sqlite3.Connection, events: Sequence[Event], state: Mapping[str, Any] | None
+    ) -> list[int | None]:
+        counts = self._counts + Counter(event.kind for event in events)
+        with connection:
+            numbers = [insert(connection, event, self.baseline) for event in events]
+            too_many = self._rooms.too_many(counts)
+            retention.forget_kinds(connection, too_many)
+            if state is not None:
+                write_state(connection, self._state_name(), state)
+        self._counts = counts - Counter(too_many)
+        return numbers
 
-def _put(connection: sqlite3.Connection, name: str, value: Mapping[str, Any]) -> None:
-    connection.execute("INSERT OR REPLACE INTO state (name, value) VALUES (?, ?)", (name, json.dumps(dict(value))))
+    def _wait(self, events: Sequence[Event]) -> None:
+        """Let events wait in memory; of too many the oldest are lost, kind by kind as on the disk."""
+        too_many = retention.Rooms(PENDING).too_many(Counter(event.kind for event in events))
+        self.lost += sum(too_many.values())
+        self._pending.clear()
+        for event in events:
+            if too_many.get(event.kind, 0):
+                too_many[event.kind] -= 1
+            else:
+                self._pending.append(event)
+
+    def _prune(self) -> None:
+        now = self._clock()
+        self._since_pruned, self._pruned_at = 0, now
+
+        def forget(connection: sqlite3.Connection) -> None:
+            with connection:
+                self._forget_aged(connection, now)
+                forget_old_states(connection)
+            self._count()
+            too_many = self._rooms.too_many(self._counts)
+            with connection:
+                retention.forget_kinds(connection, too_many)
+            self._counts -= Counter(too_many)
+
+        self._mending(forget)
+
+    def _forget_aged(self, connection: sqlite3.Connection, now: float) -> None:
+        newest = retention.newest_time(connection)
+        before = retention.read_clock(connection) or retention.ClockRecord(now, now)
+        record = before.at(now, newest)
+        if record.since > before.since:
+            LOG.warning("the clock stepped or rested; for a day no event is deleted for its age")
+        if newest is not None and record.allows(self.days):
+            retention.forget_aged(connection, min(now, newest) - self.days * retention.DAY)
+            record = replace(record, acted=now)
+        retention.write_clock(connection, record)
+
+    def _count(self) -> None:
+        if self._connection is not None:
+            self._counts = Counter(dict(self._connection.execute("SELECT kind, count(*) FROM events GROUP BY kind")))
+
+    def _state_name(self) -> str:
+        # Files up to format 2 had one state for all baselines; whoever names none goes on with it.
+        return f"stream of {self.baseline}" if self.baseline else "stream"

@@ -35,8 +35,8 @@ function drawPoints(picture) {
     make("text", { x: left - 8, y: y(p) + 5, "text-anchor": "end" }, String(p))]);
   marks.push(make("line", { class: "least", x1: left, x2: right, y1: y(picture.least), y2: y(picture.least) }));
   marks.push(make("line", { class: "alpha", x1: left, x2: right, y1: y(picture.alpha), y2: y(picture.alpha) }));
-  const count = picture.recent.length, room = Math.max(count, 100);
-  const dots = picture.recent.map((p, number) => make("circle", {
+  const count = picture.points.length, room = Math.max(count, 100);
+  const dots = picture.points.map((p, number) => make("circle", {
     cx: right - 6 - (count - 1 - number) / room * (right - left - 12), cy: y(p),
     r: narrow() ? 6 : 3, class: p <= picture.alpha ? "odd" : "" }));
   at("points").replaceChildren(...marks, ...dots);
@@ -58,21 +58,59 @@ function drawLayers(picture) {
 }
 
 function drawEvents(picture) {
-  const words = { strange: "strange text", alarm: "ALARM", clear: "alarm over", start: "service started", stop: "service stopped" };
+  const words = { strange: "strange text", alarm: "ALARM", critical: "ALARM, critical", clear: "alarm over", start: "service started",
+    stop: "service stopped", acknowledged: "acknowledged", reset: "alarm reset", maintenance: "maintenance" };
   const rows = picture.events.map(event => {
     const row = document.createElement("tr"), why = document.createElement("td"), list = document.createElement("ul");
     row.className = event.kind;
-    const said = { alarm: `evidence reached ${picture.threshold.toFixed(1)}`,
-      clear: `${event.details.quiet_texts} texts without ringing` }[event.kind];
+    const operator = event.details.who ? `${event.details.who}: ${event.details.why}` : event.details.ended ? "its time is over" : "";
+    const said = { alarm: `evidence reached ${picture.threshold.toFixed(1)}`, critical: "it has lasted for ten minutes",
+      clear: `${event.details.quiet_texts} texts without ringing`, acknowledged: operator, reset: operator, maintenance: operator }[event.kind];
+    const whose = event.source ? ` · ${event.source}` : "";
     for (const reason of (event.details.reasons ?? []).slice(0, 3)) list.append(put("li", `${reason.part} (${reason.sigma.toFixed(1)} σ): ${reason.says}`));
     if (said) why.append(said); else if (list.childElementCount) why.append(list);
     const when = put("th", ago(picture.now, event.time)), p = put("td", event.p_value === null ? "" : Number(event.p_value.toPrecision(2)));
     when.scope = "row";
     if (event.p_value !== null) p.dataset.label = "p = ";
-    row.append(when, put("td", `${words[event.kind] ?? event.kind} (event ${event.id})`), p, why);
+    row.append(when, put("td", `${words[event.kind] ?? event.kind}${whose} (${event.text_id || `event ${event.id}`})`), p, why);
     return row;
   });
   at("events").replaceChildren(...(rows.length ? rows : [put("tr", "")]));
+}
+
+function drawSources(picture) {
+  const listed = [picture.all, ...picture.sources];
+  at("whose-texts").hidden = !picture.sources.length;
+  at("sources").replaceChildren(...listed.map(source => {
+    const row = document.createElement("tr"), name = put("th", source.source || "all together");
+    name.scope = "row";
+    const ringing = source.severity !== "none";
+    row.className = ringing ? "alarm" : "";
+    const alarm = ringing ? `${source.severity}, since ${ago(picture.now, source.since)}${source.acknowledged ? `, seen by ${source.acknowledged.who}` : ""}` : "none";
+    const why = ringing ? [source.why, ...(source.examples.length ? [`for example ${source.examples.join(", ")}`] : [])].filter(Boolean).join("; ") : "";
+    row.append(name, put("td", alarm), put("td", source.texts.toLocaleString("en")), put("td", `${source.recent_strange} of ${source.recent}`), put("td", why));
+    return row;
+  }));
+  if (picture.sources_known > picture.sources.length) {
+    const row = document.createElement("tr"), rest = put("td", `… and ${picture.sources_known - picture.sources.length} more sources`);
+    rest.colSpan = 5;
+    row.append(rest);
+    at("sources").append(row);
+  }
+}
+
+function drawControl(picture) {
+  const ringing = [picture.all, ...picture.sources].filter(source => source.severity !== "none");
+  at("control").hidden = !ringing.length && !picture.maintenance;
+  at("unsilence").hidden = !picture.maintenance;
+  const choices = ["every alarm", ...ringing.map(source => source.source || "all together")];
+  if (choices.join("\n") !== [...at("whose").options].map(option => option.text).join("\n")) {
+    at("whose").replaceChildren(...choices.map((text, number) => {
+      const option = put("option", text);
+      option.value = number ? ringing[number - 1].source : "*";
+      return option;
+    }));
+  }
 }
 
 function draw(picture) {
@@ -90,14 +128,16 @@ function draw(picture) {
   at("chance").textContent = `about ${Number((picture.alpha * picture.of).toPrecision(2))}`;
   at("evidence").textContent = `${picture.level.toFixed(1)} of ${picture.threshold.toFixed(1)}`;
   at("level").value = picture.level / picture.threshold;
-  at("every").textContent = picture.every.toLocaleString("en");
-  at("clear").textContent = picture.clear_after;
+  at("promise").textContent = picture.promise;
+  at("baseline").textContent = `${picture.baseline} (${picture.baseline_hash})`;
   at("degraded").hidden = !picture.degraded.length;
   at("degraded").replaceChildren(...picture.degraded.map(text => put("li", text)));
   const known = { good: ["good", "holds"], low: ["p-values too low", "fails"], high: ["p-values too high", "fails"], unknown: ["too early to tell", "undecided"] };
   [at("verdict").textContent] = known[picture.health.verdict];
   at("verdict").className = `badge ${known[picture.health.verdict][1]}`;
   at("health").textContent = picture.health.says;
+  drawControl(picture);
+  drawSources(picture);
   drawPoints(picture);
   drawLayers(picture);
   drawEvents(picture);
@@ -143,6 +183,21 @@ at("login").addEventListener("submit", event => {
   at("token").value = "";
   at("login").hidden = true;
   listen();
+});
+at("control").addEventListener("submit", async event => {
+  event.preventDefault();
+  const button = event.submitter, whose = at("whose").value;
+  const asked = { action: button.value, who: at("who").value, why: at("why").value };
+  if (button.dataset.seconds !== undefined) asked.seconds = Number(button.dataset.seconds);
+  else if (whose !== "*") asked.source = whose;
+  try {
+    const answer = await fetch("alarm", { method: "POST", body: JSON.stringify(asked),
+      headers: { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) } });
+    const said = await answer.json();
+    at("controlled").textContent = answer.ok ? `Done (event ${said.id}).` : said.error;
+  } catch {
+    at("controlled").textContent = "The service cannot be reached.";
+  }
 });
 at("pause").addEventListener("click", () => {
   paused = !paused;

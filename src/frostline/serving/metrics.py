@@ -1,6 +1,7 @@
 """Metrics for Prometheus: names and units by its conventions, labels with few values.
 
 Counts and states are read from the service when Prometheus scrapes; only distributions are recorded as they happen.
+Counters begin at zero with every process, as those of Prometheus do: ``increase()`` is then right across restarts.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,6 +12,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from frostline import __version__
+from frostline.monitoring.alarm_course import SEVERITIES
+from frostline.serving.stream import OTHER
 
 if TYPE_CHECKING:
     from frostline.serving.service import Service
@@ -21,7 +24,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the buckets of times, in seconds."""
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Upper bounds of the buckets of texts per pass."""
-ROUTES = ("/score", "/events", "/metrics", "/stream", "other")
+ROUTES = ("/score", "/status", "/alarm", "/events", "/metrics", "/stream", "other")
 """Routes that are counted by name, and the name of all others."""
 
 
@@ -68,21 +71,27 @@ class _Reader(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._counters()
         yield from self._gauges()
+        yield from self._sources()
         yield from self._layers()
         yield from self._heads()
         about = {
             "version": __version__,
             "model": self.service.name,
-            "baseline": str(self.service.about["model_sha256"])[:12],
+            "model_hash": str(self.service.about["model_sha256"])[:12],
+            "baseline": self.service.baseline_name,
+            "baseline_hash": self.service.baseline,
         }
-        yield InfoMetricFamily("frostline_build", "The software, the model, and the weights its baseline is of.", about)
+        yield InfoMetricFamily("frostline_build", "The software, the model and its weights, and the baseline.", about)
 
     def _counters(self) -> Iterator[Metric]:
         service, stream, batcher = self.service, self.service.stream, self.service.batcher
+        counted = stream.counted
         for name, says, count in (
-            ("texts", "Texts scored.", stream.texts),
-            ("strange_texts", f"Texts with p-values up to alpha = {stream.alpha:g}.", stream.strange),
-            ("alarm_rings", "How often the alarm's evidence reached its threshold.", stream.alarms),
+            ("texts", "Texts scored, without dry runs.", counted["texts"]),
+            ("strange_texts", f"Texts with p-values up to alpha = {stream.alpha:g}.", counted["strange"]),
+            ("repeated_texts", "Texts that had just been seen: scored, but no evidence.", counted["repeated"]),
+            ("dry_run_texts", "Texts of dry runs: scored, and counted for nothing.", counted["dry_run"]),
+            ("alarm_rings", "How often the evidence of an alarm reached its threshold.", counted["rings"]),
             ("passes", "Passes through the model.", batcher.passes),
             ("pass_failures", "Passes that failed.", batcher.failures),
             ("pass_seconds", "Time spent on passes.", batcher.seconds),
@@ -93,13 +102,19 @@ class _Reader(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         service, stream, events = self.service, self.service.stream, self.service.events
+        severity, ringing = SEVERITIES.index(stream.severity), stream.ringing
+        acknowledged = bool(ringing) and all(source.acknowledged for source in ringing)
         calibrated = stream.health().verdict in ("good", "unknown")
         degraded = "1 while something does not work although texts are scored; /readyz says what."
         good = "1 while p-values are spread as they should be (or too few to tell), else 0."
         for name, says, value in (
-            ("alarm_active", "1 while there is an alarm, else 0.", float(stream.ringing)),
-            ("alarm_evidence_nats", "Evidence of the stream's alarm.", stream.level),
-            ("alarm_threshold_nats", "Evidence at which the alarm rings.", stream.alarm.threshold),
+            ("alarm_active", "1 while there is an alarm, of all texts or of one source, else 0.", float(bool(ringing))),
+            ("alarm_severity", "0 no alarm, 1 an alarm, 2 an alarm that has lasted for ten minutes.", severity),
+            ("alarm_acknowledged", "1 while somebody has seen every alarm there is.", float(acknowledged)),
+            ("alarm_evidence_nats", "Evidence of the alarm of all texts together.", stream.all.course.level),
+            ("alarm_threshold_nats", "Evidence at which an alarm rings.", stream.alarm.threshold),
+            ("maintenance_active", "1 in a maintenance window, in which nothing rings.", float(bool(stream.maintenance))),
+            ("texts_per_second", "Rate of texts over about the last hour.", stream.meter.rate(stream.clock.steady()) or 0.0),
             ("waiting_texts", "Texts that have arrived and are not answered.", service.batcher.waiting),
             ("event_store_up", "1 while events can be stored, 0 when they can not.", float(not events.trouble)),
             ("degraded", degraded, float(bool(service.degraded()))),
@@ -107,6 +122,26 @@ class _Reader(Collector):
             ("calibration_good", good, float(calibrated)),
         ):
             yield GaugeMetricFamily(f"frostline_{name}", says, value=value)
+
+    def _sources(self) -> Iterator[Metric]:
+        """The first sources by name, later ones together, so that no client can make series without end."""
+        stream = self.service.stream
+        texts = CounterMetricFamily("frostline_source_texts", "Texts scored, by source.", labels=["source"])
+        strange = CounterMetricFamily("frostline_source_strange_texts", "Strange texts, by source.", labels=["source"])
+        active = GaugeMetricFamily(
+            "frostline_source_alarm_severity", "As frostline_alarm_severity, of one source.", labels=["source"]
+        )
+        worst = dict.fromkeys(stream.labelled, 0)
+        for source in stream.ringing:
+            if source.name:
+                label = source.name if source.name in worst else OTHER
+                worst[label] = max(worst.get(label, 0), SEVERITIES.index(source.course.severity))
+        for name, counts in stream.labelled.items():
+            texts.add_metric([name], counts["texts"])
+            strange.add_metric([name], counts["strange"])
+        for name, severity in worst.items():
+            active.add_metric([name], severity)
+        yield from (texts, strange, active)
 
     def _layers(self) -> Iterator[Metric]:
         for side, says in (

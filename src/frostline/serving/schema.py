@@ -6,21 +6,48 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 MOST_TEXTS = 4096
 """Largest number of texts in one call that a service can be set to."""
-Kind = Literal["strange", "alarm", "clear", "start", "stop"]
+LONGEST_ID = 128
+"""Largest number of characters in a client's name for a text."""
+LONGEST_SOURCE = 64
+"""Largest number of characters in the name of a source."""
+LONGEST_REASON = 500
+"""Largest number of characters in what an operator says."""
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+"""Names without control characters."""
+Kind = Literal["strange", "alarm", "critical", "clear", "acknowledged", "reset", "maintenance", "start", "stop"]
 """Kinds of events."""
+Severity = Literal["none", "warning", "critical"]
+"""Severities of an alarm."""
+
+
+class NamedText(BaseModel):
+    """A text with the client's names for it and for where it comes from."""
+
+    model_config = ConfigDict(extra="forbid")
+    text: str = Field(strict=True)
+    id: str = Field("", strict=True, max_length=LONGEST_ID, pattern=PRINTABLE, description="The client's name for it.")
+    source: str = Field(
+        "", strict=True, max_length=LONGEST_SOURCE, pattern=PRINTABLE, description="Who it comes from; has an alarm of its own."
+    )
 
 
 class Asked(BaseModel):
     """Texts to score, in the order they arrived."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"texts": ["The ice melts."]}]})
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"texts": ["The ice melts.", {"text": "So does the snow.", "id": "42", "source": "shop"}]}]
+        },
+    )
     # Only the first wrong text gets a message: half a million of them would stop all other calls for seconds.
     texts: Annotated[
-        list[Annotated[str, Field(strict=True)]],
-        Field(min_length=1, max_length=MOST_TEXTS, description="The texts."),
+        list[Annotated[str, Field(strict=True)] | NamedText],
+        Field(min_length=1, max_length=MOST_TEXTS, description="The texts, each a string or an object with names."),
         FailFast(),
     ]
     reasons: Annotated[bool, Field(strict=True, description="Whether to say why a text is strange.")] = True
+    dry_run: Annotated[bool, Field(strict=True, description="Score the texts, and count them for nothing.")] = False
 
 
 class Reason(BaseModel):
@@ -44,13 +71,18 @@ class Scored(BaseModel):
     observed: list[float] = Field(description="Resultant length of the tokens at every layer looked at.")
     expected: list[float] = Field(description="What the reference makes one expect there.")
     reasons: list[Reason]
+    id: str = Field(description="The client's name for the text.")
+    source: str = Field(description="Who the text comes from.")
+    repeated: bool = Field(description="Whether the same text was just seen; then it is no evidence.")
     events: list[Caused] = Field(description="What was stored because of it; on the disk when this answer is sent.")
 
 
 class AlarmState(BaseModel):
-    active: bool
-    level: float = Field(description="Evidence, in nats.")
-    threshold: float = Field(description="The alarm rings when the evidence reaches it.")
+    active: bool = Field(description="Whether any alarm is on.")
+    severity: Severity
+    sources: list[str] = Field(description="Sources whose alarm is on; an empty name stands for all texts together.")
+    level: float = Field(description="Evidence of all texts together, in nats.")
+    threshold: float = Field(description="An alarm rings when its evidence reaches it.")
     says: str
 
 
@@ -70,7 +102,73 @@ class StoredEvent(BaseModel):
     level: float | None
     details: dict[str, object]
     replica: str = Field(description="The name that this service was given.")
+    source: str = Field(description="Who the text came from, or whose alarm it is.")
+    text_id: str = Field(description="The client's name for the text.")
+    baseline: str = Field(description="Short hash of the baseline.")
     text: str | None = Field(description="The text, only if the service was told to store texts.")
+
+
+class CalibrationVerdict(BaseModel):
+    verdict: Literal["good", "low", "high", "unknown"]
+    says: str
+    texts: int
+    distance: float | None
+    allowed: float | None
+
+
+class SourceStatus(BaseModel):
+    """One source, or all texts together (whose name is empty)."""
+
+    source: str
+    texts: int
+    strange: int
+    recent: int = Field(description="Last texts that recent_strange and health are of.")
+    recent_strange: int
+    severity: Severity
+    level: float = Field(description="Evidence, in nats.")
+    since: float | None = Field(description="When the alarm, or the quiet after it, began: seconds since 1970.")
+    why: str = Field(description="The reasons of its last strange texts, in words.")
+    examples: list[str] = Field(description="Three of its last strange texts, by the client's names or as events.")
+    acknowledged: dict[str, object] | None = Field(description="who, why and when, once somebody has seen the alarm.")
+    health: CalibrationVerdict
+
+
+class Status(BaseModel):
+    """Everything an operator asks first."""
+
+    headline: str
+    says: str
+    advice: str
+    promise: str = Field(description="How often there may be a false alarm.")
+    severity: Severity
+    alarm: bool
+    level: float
+    threshold: float
+    rate: float | None = Field(description="Texts per second over about the last hour.")
+    repeated: int
+    maintenance: dict[str, object] | None
+    all: SourceStatus
+    sources: list[SourceStatus] = Field(description="Sources that ring, then those with the most texts; 20 at most.")
+    sources_known: int
+    model: str
+    baseline: str
+    baseline_hash: str
+    degraded: list[str]
+    draining: bool
+    now: float = Field(description="Seconds since 1970.")
+
+
+class Control(BaseModel):
+    """What an operator does to alarms; it becomes an event."""
+
+    model_config = ConfigDict(extra="forbid")
+    action: Literal["acknowledge", "reset", "maintenance"]
+    who: str = Field(strict=True, min_length=1, max_length=LONGEST_SOURCE, pattern=PRINTABLE)
+    why: str = Field(strict=True, min_length=1, max_length=LONGEST_REASON, pattern=PRINTABLE)
+    source: str | None = Field(
+        None, strict=True, max_length=LONGEST_SOURCE, description="One source; an empty name is all texts together; none is every alarm."
+    )
+    seconds: float = Field(0.0, ge=0, le=7 * 86400, description="Of a maintenance window; 0 ends it.")
 
 
 class EventList(BaseModel):

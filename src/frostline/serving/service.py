@@ -3,20 +3,25 @@
 import json
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from frostline.encoders.tokenization import Tokenized
 from frostline.log import LOG
-from frostline.monitoring.alarm import Alarm
+from frostline.monitoring.alarm import FALSE_ALARM_EVERY, RATE, texts_between_alarms
+from frostline.monitoring.alarm_course import CLEAR_SECONDS, CLEAR_TEXTS, ClearRule
 from frostline.monitoring.baseline import Baseline
+from frostline.monitoring.calibration import check_alpha
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.scorer import Scorer
-from frostline.serving.batching import BATCH, Batcher, Causes
-from frostline.serving.events import DAYS, KEPT, Events
+from frostline.serving.batching import BATCH, Batcher, Cause, Causes
+from frostline.serving.events import DAYS, KEPT, Event, Events
 from frostline.serving.head_metrics import HeadEnergies
 from frostline.serving.metrics import ROUTES, Metrics
 from frostline.serving.stream import Stream
+from frostline.serving.submission import Submission
 from frostline.web.request_limits import Limits
 
 SAVED_EVERY = 5.0
@@ -39,8 +44,10 @@ class Service:
         events: str | Path,
         level: str = "full",
         alpha: float = 0.01,
-        false_alarm_every: float = 1000.0,
-        clear_after: int = 200,
+        false_alarm_every: float | str = FALSE_ALARM_EVERY,
+        rate: float = RATE,
+        clear_after: int = CLEAR_TEXTS,
+        clear_seconds: float = CLEAR_SECONDS,
         store_texts: bool = False,
         keep_events: int = KEPT,
         keep_days: float = DAYS,
@@ -54,16 +61,21 @@ class Service:
         self.name = "/".join(Path(str(baseline.about["model"])).parts[-2:])
         """Name of the model: the end of its path, since clients need not know the folders of this machine."""
         self.scorer = Scorer(baseline, model, tokenizer, level=level)
+        check_alpha(self.scorer.judge.conformal, alpha)
+        self.baseline, self.baseline_name = baseline.identity[:12], baseline.name
+        """The baseline's short hash and its name."""
         self.stream = Stream(
-            Alarm.once_in(false_alarm_every),
+            texts_between_alarms(false_alarm_every, rate),
             self.scorer.judge.clouds,
+            counts=self.scorer.judge.conformal.counts.tolist(),
+            rate=rate,
             alpha=alpha,
-            clear_after=clear_after,
-            calibrated_by=int(self.scorer.judge.conformal.counts.min()),
+            rule=ClearRule(clear_after, clear_seconds),
             keep_texts=store_texts,
             replica=replica,
+            baseline=self.baseline,
         )
-        self.events = Events(events, keep=keep_events, days=keep_days)
+        self.events = Events(events, keep=keep_events, days=keep_days, baseline=self.baseline)
         files = baseline.about.get("files_sha256")
         self._other_files = files not in (None, self.scorer.encoder.fingerprint() if files else None)
         self.draining = False
@@ -87,8 +99,13 @@ class Service:
         self.events.add([self.stream.event("start", time.time())])
 
     def save(self) -> None:
-        """Write the state of the stream, and events that had to wait."""
-        self.events.add([], self.stream.state())
+        """Write the state of the stream, events that had to wait, and the end of what is over by time."""
+        self._store(self.stream.pass_time(), save=True)
+
+    def control(self, action: str, **settings: Any) -> Event:
+        """What an operator does to the alarms; it is an event, on the disk when this returns."""
+        (event,) = self._store([self.stream.control(action, **settings)], save=True)
+        return event
 
     def drain(self) -> None:
         """Take no more calls, and end live pages, for which the server would wait."""
@@ -122,12 +139,23 @@ class Service:
         route = path if path in ROUTES else "other"
         self.metrics.requests.labels(route, str(code)).inc()
 
-    def answer(self, scores: Scores, causes: Causes, tokenized: Tokenized, *, reasons: bool) -> dict[str, Any]:
+    def answer(
+        self,
+        submissions: Sequence[Submission],
+        scores: Scores,
+        causes: Causes,
+        tokenized: Tokenized,
+        *,
+        reasons: bool,
+    ) -> dict[str, Any]:
         """The answer to one call, as plain values for JSON."""
         stream = self.stream
+        ringing = stream.ringing
         alarm = {
-            "active": stream.ringing,
-            "level": stream.level,
+            "active": bool(ringing),
+            "severity": stream.severity,
+            "sources": [source.name for source in ringing],
+            "level": stream.all.course.level,
             "threshold": stream.alarm.threshold,
             "says": ": ".join(stream.says()[:2]),
         }
@@ -140,7 +168,10 @@ class Service:
                 "observed": scores.observed[number].tolist(),
                 "expected": scores.expected[number].tolist(),
                 "reasons": self._reasons(scores, number, tokenized) if reasons else [],
-                "events": causes[number],
+                "id": submissions[number].id,
+                "source": submissions[number].source,
+                "repeated": causes[number].repeated,
+                "events": [{"kind": kind, "id": event} for kind, event in causes[number].events],
             }
             for number, p in enumerate(scores.p_values.tolist())
         ]
@@ -159,19 +190,40 @@ class Service:
             made, picture = self._picture
             if time.monotonic() - made > FRESH:
                 events = [event.facts() | {"text": None} for event in self.events.select(newest=True, limit=SHOWN)]
-                about = {"model": self.name, "degraded": self.degraded(), "draining": self.draining}
-                picture = json.dumps(self.stream.picture() | about | {"events": events, "now": time.time()})
+                picture = json.dumps(self.stream.picture() | self.status() | {"events": events})
                 self._picture = (time.monotonic(), picture)
             return picture
 
-    def _count(self, scores: Scores, texts: list[str]) -> Causes:
+    def status(self) -> dict[str, Any]:
+        """What GET /status says: the stream, its sources, the baseline, and what does not work."""
+        return self.stream.status() | {
+            "model": self.name,
+            "baseline": self.baseline_name,
+            "baseline_hash": self.baseline,
+            "degraded": self.degraded(),
+            "draining": self.draining,
+            "now": time.time(),
+        }
+
+    def _count(self, scores: Scores, submissions: Sequence[Submission]) -> Causes:
         """Count scored texts in the stream, the events and the metrics."""
-        events, owners = self.stream.take(scores, texts)
-        numbers = self.events.add(events, self.stream.state()) if events else []
-        for p in scores.p_values.tolist():
-            self.metrics.p_values.observe(p)
-        self.metrics.sizes.observe(len(texts))
-        for event in events:
+        taken = self.stream.take(scores, submissions)
+        stored = self._store(taken.events)
+        for p, text, repeated in zip(scores.p_values.tolist(), submissions, taken.repeated, strict=True):
+            if not (text.dry_run or repeated):
+                self.metrics.p_values.observe(p)
+        self.metrics.sizes.observe(len(submissions))
+        return [
+            Cause(repeated, [(stored[place].kind, stored[place].id) for place in places])
+            for repeated, places in zip(taken.repeated, taken.owners, strict=True)
+        ]
+
+    def _store(self, events: Sequence[Event], *, save: bool = False) -> list[Event]:
+        """Write events, and with them the state of the stream; returns the events with their numbers."""
+        numbers = self.events.add(events, self.stream.state()) if events or save else []
+        stored = [replace(event, id=number) for event, number in zip(events, numbers, strict=True)]
+        self.stream.remember(stored)
+        for event in stored:
             if event.kind != "strange":
                 LOG.warning("%s", event.describe())
-        return [[{"kind": events[place].kind, "id": numbers[place]} for place in places] for places in owners]
+        return stored

@@ -1,173 +1,302 @@
-"""The state of a stream of texts: whether there is an alarm, since when, and whether the calibration still holds.
+"""The stream of scored texts: what counts, whose alarm it is, and whether the calibration still holds.
 
-The alarm rings when the evidence of p-values reaches its threshold (``monitoring.calibration.Alarm``). It is over when
-``clear_after`` texts in a row were scored without its ringing again.
+Every source of texts has an alarm of its own, and all texts together have one. While a source rings, its texts do not
+count for all: a noisy client is named, it neither rings for the rest nor hides it. Half of the promised false alarms
+belong to single sources, half to all texts together. A text that was just seen, a dry run, and a text that comes in a
+maintenance window are scored but are no evidence.
 """
 
-import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from frostline.errors import BadParameter
-from frostline.monitoring.alarm import Alarm
+from frostline.monitoring.alarm import LONGEST_RUN, RATE, Alarm
+from frostline.monitoring.alarm_course import SEVERITIES, ClearRule
+from frostline.monitoring.calibration_health import CalibrationHealth
 from frostline.monitoring.reasons import Scores
-from frostline.results import Result
+from frostline.monitoring.repeats import Repeats
 from frostline.serving.events import Event
+from frostline.serving.rate_meter import RateMeter
+from frostline.serving.source import Source
+from frostline.serving.submission import Submission
 
-RECENT = 1000
-"""Number of last p-values from which the health of the calibration is judged."""
-ENOUGH = 200
-"""Smallest number of p-values from which the health of the calibration is judged."""
 AVERAGED = 256
 """Number of last texts over which the concentration at every layer is averaged."""
-CRITICAL = 1.95
-"""Kolmogorov and Smirnov's distance times √n that good p-values exceed once in a thousand times."""
 POINTS = 400
 """Number of last p-values that the page draws."""
+MOST_SOURCES = 200
+"""Number of sources that are told apart; the texts of others count as those of one more."""
+FORGOTTEN_AFTER = 3600.0
+"""Seconds without a text after which a quiet source may give its place to another one."""
+OTHER = "(other)"
+"""The source of texts whose own source has no place."""
+LISTED = 20
+"""Number of sources in the status: those that ring, then those with the most texts."""
+LABELLED = 50
+"""Number of sources with metrics of their own, the first that come; later ones are counted together as others."""
+LONGEST_MAINTENANCE = 7 * 86400.0
+"""Longest maintenance window, in seconds."""
 
 
-@dataclass(frozen=True, repr=False)
-class Health(Result):
-    """Whether the p-values of the last texts are uniform, as those of a calibrated baseline are.
+class Taken(NamedTuple):
+    """Events that texts caused, for each text the places of its events, and whether it was a repeat."""
 
-    verdict   good, low, high, or unknown while there are too few texts
-    says      the verdict in words
-    texts     number of texts that were judged
-    distance  largest distance of the p-values' distribution from the uniform one
-    allowed   distance that good p-values exceed once in a thousand times
-    """
+    events: list[Event]
+    owners: list[list[int]]
+    repeated: list[bool]
 
-    verdict: str
-    says: str
-    texts: int
-    distance: float | None = None
-    allowed: float | None = None
 
-    def describe(self) -> str:
-        """The verdict in words."""
-        return self.says
+@dataclass(frozen=True)
+class Clock:
+    """Two clocks: one of dates, which may be set, and one of durations, which never steps back."""
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
 
 
 class Stream:
-    """Counts of scored texts, the alarm, and the health of the calibration; several threads may use it."""
+    """Counts of scored texts, the alarms, and the health of the calibration; several threads may use it."""
 
     def __init__(
         self,
-        alarm: Alarm,
+        every: float,
         clouds: tuple[int, ...],
         *,
+        counts: Sequence[int],
+        rate: float = RATE,
         alpha: float = 0.01,
-        clear_after: int = 200,
-        calibrated_by: int = 10**9,
+        rule: ClearRule | None = None,
         keep_texts: bool = False,
         replica: str = "",
+        baseline: str = "",
+        clock: Clock | None = None,
     ):
         if not 0 < alpha < 1:
             raise BadParameter(f"alpha is {alpha}; texts with p-values up to it are strange: between 0 and 1.")
-        if clear_after < 1:
-            raise BadParameter(f"clear_after is {clear_after}; it is a number of texts, at least 1.")
-        self.alarm, self.clouds, self.alpha, self.clear_after = alarm, clouds, alpha, clear_after
-        self.calibrated_by, self.keep_texts, self.replica = calibrated_by, keep_texts, replica
-        self.texts = self.strange = self.alarms = 0
-        self.level = 0.0
-        self.ringing = False
-        self.rang_at: int | None = None
-        """Number of texts at which the alarm rang last."""
-        self.since: float | None = None
-        """Time at which the alarm, or the quiet, began, in seconds since 1970."""
+        if not every <= LONGEST_RUN:
+            raise BadParameter(f"one false alarm per {every:.3g} texts; the most that can be promised is 100,000,000.")
+        self.every, self.rate = every, rate
+        self.alarm = Alarm.once_in(min(2 * every, LONGEST_RUN), calibrated_by=counts)
+        self.rule = rule or ClearRule()
+        self.clouds, self.alpha, self.counts = clouds, alpha, list(counts)
+        self.keep_texts, self.replica, self.baseline = keep_texts, replica, baseline
+        self.clock = clock or Clock()
+        self.all = Source("", self.alarm, self.rule)
+        self.sources: dict[str, Source] = {}
+        self.maintenance: dict[str, Any] | None = None
+        """Who asked for the maintenance window, why, and until when (seconds since 1970); None outside of one."""
+        self.counted = Counter[str]()
+        """Texts of this process by what became of them: texts, strange, repeated, dry_run, rings."""
+        self.labelled: dict[str, Counter[str]] = {}
+        """Texts and strange texts of this process by source, for metrics."""
+        self.meter = RateMeter(self.clock.steady())
         self.changed = threading.Condition()
-        self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
+        self._repeats = Repeats()
+        self._maintained_until = 0.0
         self._clouds: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=AVERAGED)
 
-    def take(self, scores: Scores, texts: list[str] | None = None) -> tuple[list[Event], list[list[int]]]:
-        """Count scored texts; returns the events, and for each text the places of those it caused."""
-        now, events = time.time(), list[Event]()
-        owners: list[list[int]] = [[] for _ in scores.p_values]
+    @property
+    def ringing(self) -> list[Source]:
+        """Sources whose alarm is on; the first one may be all texts together."""
+        return [source for source in (self.all, *self.sources.values()) if source.course.ringing]
 
-        def add(number: int, kind: str, **facts: Any) -> None:
-            owners[number].append(len(events))
-            events.append(self.event(kind, now, **facts))
+    @property
+    def severity(self) -> str:
+        """The worst severity of all alarms."""
+        return SEVERITIES[max(SEVERITIES.index(source.course.severity) for source in (self.all, *self.sources.values()))]
 
+    def take(self, scores: Scores, submissions: Sequence[Submission]) -> Taken:
+        """Count scored texts; returns what they caused."""
+        wall, now = self.clock.wall(), self.clock.steady()
+        taken = Taken([], [[] for _ in submissions], [False] * len(submissions))
         with self.changed:
-            for number, p in enumerate(scores.p_values.tolist()):
-                (level,), rang = self.alarm.after(self.level, scores.p_values[number : number + 1])
-                level = float(level)
-                self.level = 0.0 if rang else level
-                self.texts += 1
-                self._recent.append((now, p))
-                self._clouds.append((scores.observed[number], scores.expected[number]))
-                if p <= self.alpha:
-                    self.strange += 1
-                    reasons = [reason.facts() for reason in scores.reasons[number]]
-                    kept = texts[number] if texts is not None and self.keep_texts else None
-                    score = float(scores.scores[number])
-                    add(number, "strange", p_value=p, score=score, details={"reasons": reasons}, text=kept)
-                if rang:
-                    self.alarms += 1
-                    self.rang_at = self.texts
-                    if not self.ringing:
-                        self.ringing, self.since = True, now
-                        add(number, "alarm", p_value=p, details={"threshold": self.alarm.threshold, "evidence": level})
-                elif self.ringing and self.rang_at is not None and self.texts - self.rang_at >= self.clear_after:
-                    self.ringing, self.since = False, now
-                    add(number, "clear", details={"quiet_texts": self.clear_after})
+            self.meter.count(len(submissions), now)
+            for number, text in enumerate(submissions):
+                if text.dry_run:
+                    self.counted["dry_run"] += 1
+                    continue
+                for event in self._take_one(scores, number, text, taken.repeated, wall, now):
+                    taken.owners[number].append(len(taken.events))
+                    taken.events.append(event)
             self.changed.notify_all()
-        return events, owners
+        return taken
 
-    def event(self, kind: str, now: float, **facts: Any) -> Event:
+    def _take_one(
+        self, scores: Scores, number: int, text: Submission, repeated: list[bool], wall: float, now: float
+    ) -> list[Event]:
+        """Count one text; returns its events."""
+        source = self._source(text.source, now) if text.source else None
+        label = self._label(text.source) if text.source else None
+        self.counted["texts"] += 1
+        for counts in (self.all, source):
+            if counts is not None:
+                counts.texts += 1
+        if label is not None:
+            label["texts"] += 1
+        if self._repeats.seen(text.text):
+            self.counted["repeated"] += 1
+            repeated[number] = True
+            return []
+        p = float(scores.p_values[number])
+        self._clouds.append((scores.observed[number], scores.expected[number]))
+        events = list[Event]()
+        reasons = [reason.facts() for reason in scores.reasons[number]]
+        facts: dict[str, Any] = {"p_value": p, "source": text.source, "text_id": text.id}
+        if p <= self.alpha:
+            self.counted["strange"] += 1
+            if label is not None:
+                label["strange"] += 1
+            kept = text.text if self.keep_texts else None
+            score = float(scores.scores[number])
+            events.append(self.event("strange", wall, score=score, details={"reasons": reasons}, text=kept, **facts))
+        for counts in (self.all, source):
+            if counts is not None:
+                counts.recent.append((wall, p))
+                counts.strange += p <= self.alpha
+        if self._in_maintenance(now):
+            return events
+        for judged in (source, self.all):
+            if judged is None:
+                continue
+            if judged is self.all and source is not None and source.course.ringing:
+                break  # it is named already, and the rest is heard without it
+            rings, level = judged.course.rang_in_all, judged.course.level
+            kind = judged.course.take(p, now)
+            judged.turned(kind, wall)
+            if judged.course.rang_in_all > rings:
+                self.counted["rings"] += 1
+            if kind is not None:
+                details = self._details(judged, kind, level) | ({"reasons": reasons} if kind == "alarm" else {})
+                events.append(self.event(kind, wall, **(facts | {"details": details, "source": judged.name})))
+            if kind == "alarm" and judged is source and not self.all.course.ringing:
+                self.all.course.reset()  # what it has added to the evidence of all is its own
+        return events
+
+    def _details(self, source: Source, kind: str, level: float) -> dict[str, Any]:
+        details: dict[str, Any] = {"threshold": self.alarm.threshold, "evidence_before": level}
+        if kind == "clear":
+            details |= {"quiet_texts": source.course.texts_since}
+        return details | {"why": source.why(), "examples": source.examples()}
+
+    def remember(self, events: Sequence[Event]) -> None:
+        """Keep the events of strange texts, with the numbers they got, to explain alarms by."""
+        with self.changed:
+            for event in events:
+                if event.kind == "strange":
+                    self.all.samples.append(event)
+                    if event.source:
+                        self._source(event.source, self.clock.steady()).samples.append(event)
+
+    def pass_time(self) -> list[Event]:
+        """End what is over although no text comes: alarms of an idle service, and the maintenance window."""
+        wall, now = self.clock.wall(), self.clock.steady()
+        events = list[Event]()
+        with self.changed:
+            for source in self.ringing:
+                kind = source.course.pass_time(now)
+                if kind is not None:
+                    source.turned(kind, wall)
+                    details = {"quiet_texts": source.course.texts_since, "says": "no text came, or none was strange"}
+                    events.append(self.event(kind, wall, source=source.name, details=details))
+            if self.maintenance is not None and not self._in_maintenance(now):
+                self.maintenance = None
+                events.append(self.event("maintenance", wall, details={"ended": True}))
+            if events:
+                self.changed.notify_all()
+        return events
+
+    def control(self, action: str, *, who: str, why: str, source: str | None = None, seconds: float = 0.0) -> Event:
+        """What an operator does: acknowledge or reset alarms (of one source, or all of them), or begin maintenance.
+
+        Raises BadParameter where there is nothing to do it to.
+        """
+        wall, now = self.clock.wall(), self.clock.steady()
+        details: dict[str, Any] = {"who": who, "why": why}
+        with self.changed:
+            if action == "maintenance":
+                if not 0 <= seconds <= LONGEST_MAINTENANCE:
+                    raise BadParameter(f"a maintenance window of {seconds:g} s; it lasts 0 s (ends) to 7 days.")
+                self._maintained_until = now + seconds
+                self.maintenance = details | {"until": wall + seconds} if seconds else None
+                details |= {"seconds": seconds}
+                self.changed.notify_all()
+                return self.event("maintenance", wall, details=details)
+            chosen = self.ringing if source is None else [s for s in self.ringing if s.name == source]
+            if not chosen:
+                whose = "" if source is None else f" of {source!r}" if source else " of all texts together"
+                raise BadParameter(f"there is no alarm{whose} to {action}; GET /status lists those there are.")
+            for judged in chosen:
+                if action == "reset":
+                    judged.course.reset()
+                    judged.turned("reset", wall)
+                else:
+                    judged.acknowledged = details | {"time": wall}
+            self.changed.notify_all()
+            kind = "reset" if action == "reset" else "acknowledged"
+            names = [judged.name for judged in chosen]
+            return self.event(kind, wall, source=source or "", details=details | {"alarms": names})
+
+    def event(self, kind: str, wall: float, **facts: Any) -> Event:
         """An event of this stream, as it stands now."""
-        return Event(kind, self.texts, now, level=self.level, replica=self.replica, **facts)
+        level = self.all.course.level
+        return Event(kind, self.all.texts, wall, level=level, replica=self.replica, baseline=self.baseline, **facts)
+
+    def _source(self, name: str, now: float) -> Source:
+        """The source of this name; where there is no place for it, the one of all others."""
+        if name not in self.sources and len(self.sources) >= MOST_SOURCES:
+            quiet = [s for s in self.sources.values() if not s.course.ringing and s.name != OTHER]
+            oldest = min(quiet, key=lambda s: s.last_seen, default=None)
+            if oldest is None or now - oldest.last_seen < FORGOTTEN_AFTER:
+                name = OTHER
+            else:
+                del self.sources[oldest.name]
+        if name not in self.sources:
+            self.sources[name] = Source(name, self.alarm, self.rule)
+        self.sources[name].last_seen = now
+        return self.sources[name]
+
+    def _label(self, name: str) -> Counter[str]:
+        if name not in self.labelled and len(self.labelled) >= LABELLED:
+            name = OTHER
+        return self.labelled.setdefault(name, Counter())
+
+    def _in_maintenance(self, now: float) -> bool:
+        return self.maintenance is not None and now < self._maintained_until
 
     def state(self) -> dict[str, Any]:
         """The state that a restarted service needs to go on."""
+        wall, now = self.clock.wall(), self.clock.steady()
         with self.changed:
-            names = ("texts", "strange", "alarms", "level", "ringing", "rang_at", "since")
-            return {name: getattr(self, name) for name in names} | {"recent": [list(pair) for pair in self._recent]}
+            # Of sources whose evidence is next to nothing, nothing is lost.
+            kept = {s.name: s.kept(now) for s in self.sources.values() if s.course.ringing or s.course.level > 1}
+            left = max(0.0, self._maintained_until - now)
+            window = self.maintenance and (self.maintenance | {"until": wall + left})
+            return self.all.kept(now) | {"sources": kept, "maintenance": window}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from a ``state``; values that make no sense are ignored."""
+        wall, now = self.clock.wall(), self.clock.steady()
         with self.changed:
-            for name in ("texts", "strange", "alarms"):
-                value = state.get(name)
-                if isinstance(value, int) and 0 <= value < 2**53:
-                    setattr(self, name, value)
-            level, since, rang_at = state.get("level"), state.get("since"), state.get("rang_at")
-            if isinstance(level, int | float) and 0 <= level < self.alarm.threshold:
-                self.level = float(level)
-            self.since = float(since) if isinstance(since, int | float) else None
-            self.rang_at = rang_at if isinstance(rang_at, int) else None
-            self.ringing = state.get("ringing") is True and self.rang_at is not None
-            with contextlib.suppress(TypeError, ValueError):
-                self._recent.extend((float(when), float(p)) for when, p in state.get("recent", ()) if 0 < p <= 1)
+            self.all.resume(state, now)
+            sources, window = state.get("sources"), state.get("maintenance")
+            for name, kept in sources.items() if isinstance(sources, dict) else ():
+                if len(self.sources) < MOST_SOURCES and isinstance(kept, dict):
+                    self._source(name, now).resume(kept, now)
+            if isinstance(window, dict) and isinstance(window.get("until"), int | float):
+                left = min(float(window["until"]) - wall, LONGEST_MAINTENANCE)
+                if left > 0:
+                    self.maintenance, self._maintained_until = dict(window), now + left
 
-    def health(self) -> Health:
-        """Whether the last p-values are uniform (a test of Kolmogorov and Smirnov)."""
+    def health(self) -> CalibrationHealth:
+        """Whether the last p-values are spread as those of a calibrated baseline are."""
         with self.changed:
-            p = np.array([p for _, p in self._recent])
-        n = len(p)
-        if n < ENOUGH:
-            return Health("unknown", f"{_texts(n)} so far; it takes {ENOUGH} to judge the calibration.", n)
-        grid, counts = np.unique(p, return_counts=True)
-        # Calibration texts are a sample too.
-        allowed = CRITICAL * float(np.sqrt(1 / n + 1 / self.calibrated_by))
-        differences = np.cumsum(counts) / n - grid
-        distance = float(np.abs(differences).max())
-        if distance <= allowed:
-            return Health("good", f"p-values of the last {n} texts are spread as they should be.", n, distance, allowed)
-        low = float(differences.max()) >= distance
-        says = (
-            f"p-values of the last {n} texts run too low: they are not like the reference. If they are meant to be so, "
-            "make the baseline again with some of them in it."
-            if low
-            else f"p-values of the last {n} texts run too high: they are more ordinary than the reference."
-        )
-        return Health("low" if low else "high", says, n, distance, allowed)
+            return self.all.health(self.counts)
 
     def layers(self) -> list[dict[str, float | int]]:
         """Mean resultant length of the last texts' tokens at every cloud, and its value for the reference."""
@@ -181,51 +310,92 @@ class Stream:
             for cloud, mean, usual in zip(self.clouds, observed, expected, strict=True)
         ]
 
+    def promise(self) -> str:
+        """How often there may be a false alarm, at the rate that was given and at the rate that is seen."""
+        seen = self.meter.rate(self.clock.steady())
+        says = f"At most one false alarm in {self.every:,.0f} texts: {_duration(self.every / self.rate)} at {self.rate:g} texts/s"
+        if seen and not 0.8 < seen / self.rate < 1.25:
+            says += f", {_duration(self.every / seen)} at the {seen:.2g} texts/s of the last hour"
+        return f"{says}."
+
     def says(self) -> tuple[str, str, str]:
-        """The state of the alarm in a word and in a sentence, and advice."""
-        if self.ringing:
-            quiet = self.texts - (self.rang_at or 0)
+        """The state of the alarms in a word and in a sentence, and advice."""
+        ringing = self.ringing
+        if self.maintenance is not None:
             return (
-                "Alarm",
-                "The texts that arrive are not like the reference. The alarm last rang "
-                f"{f'{_texts(quiet)} ago' if quiet else 'just now'} and is over after {self.clear_after} texts without "
-                "ringing.",
-                "Look at the reasons of strange texts below. If the new text is meant to be there, make the baseline "
-                "again with some of it; if not, find out who sends it.",
+                "Maintenance",
+                f"Texts are scored and nothing rings: {self.maintenance['why']} ({self.maintenance['who']}).",
+                "Wait, or end the window.",
+            )
+        if ringing:
+            names = [source.name or "all texts together" for source in ringing]
+            whose = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            course = ringing[0].course
+            quiet = _texts(course.texts_since)
+            rule = self.rule
+            return (
+                "Critical alarm" if self.severity == "critical" else "Alarm",
+                f"Texts are not like the reference. Source: {whose}. It last rang "
+                f"{f'{quiet} ago' if course.texts_since else 'just now'} and is over after {rule.texts} texts and "
+                f"{_duration(rule.seconds)} without ringing.",
+                "Look at the reasons below, then acknowledge the alarm. If the new text is meant to be there, make the "
+                "baseline again with some of it; if not, find out who sends it.",
             )
         health = self.health()
         if health.verdict == "low":
             return "No alarm, but drift", "The texts have moved away from the reference, slowly.", health.says
-        if not self.texts:
+        if not self.all.texts:
             return "Waiting", "No text has arrived yet.", "Post texts to /score."
         return "All is well", "The texts are like the reference.", "Nothing."
+
+    def status(self) -> dict[str, Any]:
+        """What GET /status says of the stream, and the live page shows."""
+        with self.changed:
+            now = self.clock.steady()
+            headline, says, advice = self.says()
+            ranked = sorted(self.sources.values(), key=lambda s: (not s.course.ringing, -s.texts))
+            return {
+                "headline": headline,
+                "says": says,
+                "advice": advice,
+                "promise": self.promise(),
+                "severity": self.severity,
+                "alarm": bool(self.ringing),
+                "level": self.all.course.level,
+                "threshold": self.alarm.threshold,
+                "rate": self.meter.rate(now),
+                "repeated": self.counted["repeated"],
+                "maintenance": self.maintenance,
+                "all": self.all.status(self.counts, self.alpha),
+                "sources": [source.status(self.counts, self.alpha) for source in ranked[:LISTED]],
+                "sources_known": len(self.sources),
+            }
 
     def picture(self) -> dict[str, Any]:
         """Everything the live page shows of the stream."""
         with self.changed:
-            headline, says, advice = self.says()
-            return {
-                "texts": self.texts,
-                "strange": self.strange,
-                "alarms": self.alarms,
-                "alarm": self.ringing,
-                "since": self.since,
-                "level": self.level,
-                "threshold": self.alarm.threshold,
-                "every": self.alarm.every,
+            recent = [p for _, p in self.all.recent]
+            return self.status() | {
+                "texts": self.all.texts,
+                "every": self.every,
                 "alpha": self.alpha,
-                "clear_after": self.clear_after,
-                "headline": headline,
-                "says": says,
-                "advice": advice,
+                "clear_after": self.rule.texts,
                 "health": self.health().facts(),
                 "layers": self.layers(),
-                "recent": [p for _, p in list(self._recent)[-POINTS:]],
-                "of": len(self._recent),
-                "strange_of": sum(p <= self.alpha for _, p in self._recent),
-                "least": 1 / (self.calibrated_by + 1),
+                "points": recent[-POINTS:],
+                "of": len(recent),
+                "strange_of": sum(p <= self.alpha for p in recent),
+                "least": 1 / (min(self.counts) + 1),
             }
 
 
 def _texts(count: int) -> str:
     return "1 text" if count == 1 else f"{count} texts"
+
+
+def _duration(seconds: float) -> str:
+    """A duration in the largest unit that makes it at least two."""
+    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,102 @@
+"""One source of texts, or all of them together: its counts, its alarm, its last p-values and strange texts."""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from frostline.monitoring.alarm import Alarm
+from frostline.monitoring.alarm_course import AlarmCourse, ClearRule
+from frostline.monitoring.calibration_health import CalibrationHealth, judge_calibration
+from frostline.serving.events import Event
+
+RECENT = 1000
+"""Number of last p-values from which the health of the calibration is judged."""
+SAMPLES = 20
+"""Number of last strange texts from which a source's strangeness is explained."""
+NAMED = 3
+"""Number of strange texts that the status names for a source."""
+
+
+class Source:
+    """The stream of one source; its stream has a lock, it has none."""
+
+    def __init__(self, name: str, alarm: Alarm, rule: ClearRule):
+        self.name = name
+        self.course = AlarmCourse(alarm, rule)
+        self.texts = self.strange = 0
+        self.since: float | None = None
+        """Time at which the alarm, or the quiet after it, began, in seconds since 1970."""
+        self.acknowledged: dict[str, Any] | None = None
+        """Who has seen the alarm, why and when; None while nobody has."""
+        self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
+        """Times and p-values of the last texts."""
+        self.samples: deque[Event] = deque(maxlen=SAMPLES)
+        """Events of the last strange texts."""
+        self.last_seen = 0.0
+        """Time of its last text, on the clock that never steps back."""
+
+    def turned(self, kind: str | None, wall: float) -> None:
+        """Note when the alarm began or ended."""
+        if kind in ("alarm", "clear", "reset"):
+            self.since, self.acknowledged = wall, None
+
+    def health(self, counts: list[int]) -> CalibrationHealth:
+        """Whether the last p-values are spread as those of a calibrated baseline are."""
+        return judge_calibration(np.array([p for _, p in self.recent]), counts)
+
+    def why(self) -> str:
+        """The reasons of the last strange texts in one sentence; empty where there are none."""
+        reasons = [event.details["reasons"][0] for event in self.samples if event.details.get("reasons")]
+        if not reasons:
+            return ""
+        part, count = Counter(reason["part"] for reason in reasons).most_common(1)[0]
+        latest = next(reason for reason in reversed(reasons) if reason["part"] == part)
+        return f"{count} of its last {len(self.samples)} strange texts: {latest['says']}"
+
+    def examples(self) -> list[str]:
+        """Up to three of its last strange texts: the client's names for them, else their numbers as events."""
+        named = [event.text_id or (f"event {event.id}" if event.id is not None else "") for event in self.samples]
+        return [name for name in reversed(named) if name][:NAMED]
+
+    def kept(self, now: float) -> dict[str, Any]:
+        """Plain values from which ``resume`` goes on after a restart."""
+        values = {"texts": self.texts, "strange": self.strange, "since": self.since, "acknowledged": self.acknowledged}
+        return values | {"course": self.course.kept(now), "recent": [list(pair) for pair in self.recent]}
+
+    def resume(self, kept: Mapping[str, Any], now: float) -> None:
+        """Go on from kept values; those that make no sense are ignored."""
+        for name in ("texts", "strange"):
+            value = kept.get(name)
+            if type(value) is int and 0 <= value < 2**53:
+                setattr(self, name, value)
+        if isinstance(kept.get("course"), Mapping):
+            self.course.resume(kept["course"], now)
+        since, acknowledged = kept.get("since"), kept.get("acknowledged")
+        self.since = float(since) if isinstance(since, int | float) else None
+        if self.course.ringing and isinstance(acknowledged, dict):
+            self.acknowledged = acknowledged
+        pairs = kept.get("recent")
+        for pair in pairs if isinstance(pairs, list) else ():
+            if isinstance(pair, list) and len(pair) == 2 and all(isinstance(value, int | float) for value in pair):
+                if 0 < pair[1] <= 1:
+                    self.recent.append((float(pair[0]), float(pair[1])))
+
+    def status(self, counts: list[int], alpha: float) -> dict[str, Any]:
+        """Everything that the status says of it."""
+        recent = [p for _, p in self.recent]
+        return {
+            "source": self.name,
+            "texts": self.texts,
+            "strange": self.strange,
+            "recent": len(recent),
+            "recent_strange": sum(p <= alpha for p in recent),
+            "severity": self.course.severity,
+            "level": self.course.level,
+            "since": self.since,
+            "why": self.why(),
+            "examples": self.examples(),
+            "acknowledged": self.acknowledged,
+            "health": self.health(counts).facts(),
+        }
