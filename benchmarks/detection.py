@@ -23,11 +23,12 @@ from torch import Tensor
 from benchmarks.shifts import SHIFTED, attacked, code, lines, other_languages
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import tokenize
-from frostline.monitoring.alarm import Alarm
+from frostline.monitoring.alarm import FALSE_ALARM_EVERY, Alarm, texts_between_alarms
 from frostline.monitoring.baseline import LEARNED
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruption_directions import Directions
 from frostline.monitoring.corruptions import corrupted, corruptions
+from frostline.monitoring.detection_delay import detection_delay
 from frostline.monitoring.detector import PARTS, Detector, soft_maximum
 from frostline.monitoring.learning import Learning
 from frostline.monitoring.profile import Profile
@@ -38,6 +39,7 @@ from frostline.monitoring.token_probes import Probes
 
 WINDOWS = (8, 32, 128)
 RESPLITS, STREAM = 20, 50_000
+SHARES = (1.0, 0.1, 0.02)
 Method = Callable[[Profile], np.ndarray]
 
 
@@ -194,20 +196,20 @@ def _without(parts: Tensor, number: int) -> np.ndarray:
     return soft_maximum(parts[:, kept]).numpy()
 
 
-def powers(normal: np.ndarray, shifted: np.ndarray, counts: list[int]) -> dict[str, float]:
-    """Share of windows of shifted texts that are stranger than 99 % of the normal ones; delay of the alarm."""
+def powers(normal: np.ndarray, shifted: np.ndarray, counts: list[int]) -> dict[str, Any]:
+    """Share of windows of shifted texts that are stranger than 99 % of the normal ones; delays of the alarm."""
     rng = np.random.default_rng(0)
     fine, strange = -np.log(normal), -np.log(shifted)
-    found = {}
+    found: dict[str, Any] = {}
     for size in WINDOWS:
         usual, other = (each[rng.integers(len(each), size=(4000, size))].mean(1) for each in (fine, strange))
         found[f"window {size}"] = float((other > np.quantile(usual, 0.99)).mean())
-    alarm = Alarm.once_in(1000, calibrated_by=counts)
-    delays = []
-    for _ in range(50):
-        _, rang, _ = alarm.after(alarm.quiet, shifted[rng.integers(len(shifted), size=2000)])
-        delays.append(rang[0] + 1 if rang else 2000)
-    return found | {"alarm after": float(np.mean(delays))}
+    alarm = Alarm.once_in(texts_between_alarms(FALSE_ALARM_EVERY), calibrated_by=counts)
+    delays = {share: detection_delay(alarm, share, shifted, counts=counts, streams=50) for share in SHARES}
+    return found | {
+        "alarm after": delays[1.0].delay,
+        "delays": {f"{share:.0%}": {"delay": own.delay, "bound": own.bound} for share, own in delays.items()},
+    }
 
 
 def calibration(detector: Detector, judges: Profile, normal: Profile) -> dict[str, float]:
@@ -219,13 +221,13 @@ def calibration(detector: Detector, judges: Profile, normal: Profile) -> dict[st
     for seed in range(RESPLITS):
         order = torch.from_numpy(np.random.default_rng([seed]).permutation(len(scores)))
         one, two = order[: len(judges)], order[len(judges) :]
-        conformal = Conformal.fit(scores[one].numpy(), lengths[one].numpy())
-        p = conformal.p_values(scores[two], lengths[two]).numpy()
+        fitted = Conformal.fit(scores[one].numpy(), lengths[one].numpy())
+        p = fitted.p_values(scores[two], lengths[two]).numpy()
         short = (lengths[two] <= lengths.median()).numpy()
         for name, mine in (("all", slice(None)), ("short", short), ("long", ~short)):
             rates[name].append(float((p[mine] <= 0.01).mean()))
         rng = np.random.default_rng([18, seed])
-        alarm = Alarm.once_in(1000, calibrated_by=conformal.counts.tolist())
+        alarm = Alarm.once_in(1000, calibrated_by=fitted.counts.tolist())
         _, rang, _ = alarm.after(alarm.quiet, p[rng.integers(len(p), size=STREAM)])
         rings += len(rang)
     found = {f"rate at 1 %, {name} texts": float(np.mean(values)) for name, values in rates.items()}
@@ -284,12 +286,13 @@ def show(console: Console, found: dict[str, Any]) -> None:
         values = (row["auroc"][name] for name in ("ours", *(f"without {part}" for part in PARTS)))
         table.add_row(row["shift"], *(f"{value:.3f}" for value in values))
     console.print(table)
-    table = Table(title="windows found at 1 % false alarms; texts until an alarm set to one in 1,000 rings")
-    columns = [*(f"window {size}" for size in WINDOWS), "alarm after"]
-    for column in ("shift", *columns):
+    table = Table(title="windows found at 1 % false alarms; texts until the alarm at its default rings, and the bound")
+    columns = [f"window {size}" for size in WINDOWS]
+    for column in ("shift", *columns, *(f"{share:.0%} shifted" for share in SHARES)):
         table.add_column(column)
     for row in found["shifts"]:
-        table.add_row(row["shift"], *(f"{row[column]:.3g}" for column in columns))
+        delays = (f"{own['delay']:.3g} ({own['bound']:.3g})" for own in row["delays"].values())
+        table.add_row(row["shift"], *(f"{row[column]:.3g}" for column in columns), *delays)
     console.print(table)
     for level, values in found["calibration"].items():
         for name, value in values.items():

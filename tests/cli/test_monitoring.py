@@ -62,6 +62,21 @@ def test_scoring(place):
     assert len(facts["texts"]) == 60 and facts["alarm"] and 0 < facts["texts"][0]["p_value"] <= 1
 
 
+def test_the_alarm_of_a_score_is_set_in_texts_or_in_time(place):
+    """One in 1,000 texts rings sooner than one in a month at a million texts per second; the same, said in two ways."""
+    common = ("score", place / "enc.frost", "--model", place / "model", "--text", place / "noise.txt", "--json")
+
+    def rang(*words):
+        return json.loads(call(*common, *words).stdout)["alarm"]
+
+    often = rang("--false-alarm-every", "1000")
+    assert (
+        often == rang("--false-alarm-every", "10s", "--rate", "100")
+        and often[0] < rang("--false-alarm-every", "1e8")[0]
+    )
+    assert rang() == rang("--false-alarm-every", "25920000") == rang("--false-alarm-every", "30d", "--rate", "10")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -82,6 +97,13 @@ def test_scoring(place):
         (("baseline", "--plan", "1000", "many"), "--plan many"),
         (("baseline", "--plan", "499"), "500 to 20,000"),
         (("baseline", "{}/model", "--text", "{}/normal.txt", "--name", ""), "1 to 100 printable"),
+            ("score", "{}/enc.frost", "--model", "{}/model", "--text", "{}/fresh.txt", "--false-alarm-every", "1y"),
+            "30d, 12h or 2w",
+        ),
+        (
+            ("score", "{}/enc.frost", "--model", "{}/model", "--text", "{}/fresh.txt", "--rate", "0"),
+            "texts per second",
+        ),
     ],
 )
 def test_bad_input_is_a_sentence(place, words, said):

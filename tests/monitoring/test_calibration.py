@@ -1,4 +1,4 @@
-"""What calibration promises: p-values that are valid."""
+"""What calibration promises: p-values that are valid, for short and for long texts."""
 
 import numpy as np
 import pytest

@@ -223,6 +223,21 @@ def test_a_score_is_that_of_the_baseline(tmp_path, base, folder, frost):
     assert row["p_values"] == pytest.approx(base.score(str(folder), texts=texts).p_values.tolist())
 
 
+def test_times_between_false_alarms_become_texts(tmp_path, frost, folder):
+    """A column of numbers, whether a number, a time, or nothing was given; others are refused before any run."""
+    (tmp_path / "texts.txt").write_text("the ice melts")
+    spec = {"baseline": str(frost), "model": str(folder), "text": str(tmp_path / "texts.txt")}
+    axes = {"false_alarm_every": [5000, "1h", "2d"], "rate": [1.0, 2.0]}
+    plan = plans.parse(table(tmp_path / "runs", axes, "score", spec))
+    rows = [worked("score", run) for run in plan.runs()]
+    assert [row["false_alarm_every"] for row in rows] == [5000, 5000, 3600, 7200, 172_800, 345_600]
+    assert all(row["status"] == "done" and row["alarm_at"] is None for row in rows)
+    (run,) = plans.parse(table(tmp_path / "runs", {}, "score", spec)).runs()
+    assert worked("score", run)["false_alarm_every"] == 30 * 86_400 * 10
+    with pytest.raises(fl.errors.BadParameter, match="30d, 12h or 2w"):
+        plans.parse(table(tmp_path / "runs", {"false_alarm_every": ["1y"]}, "score", spec))
+
+
 @pytest.mark.parametrize(("seconds", "workers", "size"), [(10.0, 2, 1), (0.1, 2, 3), (0.1, 1000, 50), (0.0, 2, 200)])
 def test_short_runs_travel_together(seconds, workers, size):
     """However many workers there are, the scheduler is not asked for more than it can do."""

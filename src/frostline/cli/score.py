@@ -21,9 +21,9 @@ def score(
     text: Annotated[str, typer.Option(help="A file of texts, one per line.")],
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Texts with p-values up to this are strange.")] = 0.01,
     false_alarm_every: Annotated[
-        str, typer.Option(help="The stream's alarm rings falsely once in this time (30d, 12h) or number of texts.")
+        str, typer.Option(help="The stream's alarm rings falsely once in this time (30d, 12h), or number of texts.")
     ] = "30d",
-    rate: Annotated[float, typer.Option(help="Texts per second, for which that time is meant.")] = 10.0,
+    rate: Annotated[float, typer.Option(help="Texts per second at which that time is promised.")] = 10.0,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the stream's alarm rings.")] = False,
     light: Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")] = False,
     json: options.Json = False,

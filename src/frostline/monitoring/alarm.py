@@ -91,9 +91,11 @@ class Alarm(Result):
         if not (np.isfinite(every) and SHORTEST_RUN <= every <= LONGEST_RUN):
             raise BadParameter(f"one false alarm per {every} texts; give a number from 10 to 100,000,000.")
         threshold = float(np.log(every))
-        counts = None if calibrated_by is None else np.asarray(list(calibrated_by))
-        if counts is None:
+        if calibrated_by is None:
             return cls(float(every), threshold, FINEST, np.zeros((len(SHARES), len(POWERS))))
+        counts = np.asarray(list(calibrated_by))
+        if not (counts.size and counts.min() >= 1):
+            raise BadParameter(f"groups of {list(calibrated_by)} calibration texts; each group has at least one.")
         least = 1 / (1 + int(counts.max()))
         alarm = cls(float(every), threshold, least, np.log1p(SHARES[:, None] * (_largest_means(counts, least) - 1)))
         # The floor of the smallest group: the strangest that every text of the baseline can look.
@@ -114,24 +116,29 @@ class Alarm(Result):
         """Evidence of a state, in nats; a quiet stream hovers at a third of the threshold or less."""
         return np.asarray(np.log(np.maximum(state.mean(-1), 1.0)))
 
-    def step(self, state: Float[np.ndarray, "... bets"], p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "... bets"]:
-        """The state after one more text; it is held at the threshold, beyond which it says no more."""
+    def bets(self, p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "... bets"]:
+        """Factors by which the sums are multiplied at these p-values; what is no number is as strange as can be."""
         gains = 1 + SHARES[:, None] * (_densities(p, self.least)[..., None, :] - 1)
-        bets = (gains * np.exp(-self.costs)).reshape(*np.shape(p), self.costs.size)
-        return np.asarray(np.minimum((state + 1) * bets, self.every * self.costs.size))
+        return np.asarray((gains * np.exp(-self.costs)).reshape(*np.shape(p), self.costs.size))
+
+    def step(self, state: Float[np.ndarray, "... bets"], p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "... bets"]:
+        """The states after one more text each; they are held at the threshold, beyond which they say no more."""
+        return np.asarray(np.minimum((state + 1) * self.bets(p), self.every * self.costs.size))
 
     def after(
         self, state: Float[np.ndarray, " bets"], p: Float[np.ndarray, " n"]
     ) -> tuple[Float[np.ndarray, " n"], list[int], Float[np.ndarray, " bets"]]:
         """Evidence after each text, the numbers of the texts that rang, and the state at the end."""
-        levels, rang = np.empty(len(p)), list[int]()
-        for number, value in enumerate(p):
-            state = self.step(state, np.asarray(value))
-            levels[number] = self.level(state)
-            if levels[number] >= self.threshold:
+        evidence, rang, enough = np.empty(len(p)), list[int](), self.every * self.costs.size
+        # Eight numbers per text: a loop over plain numbers takes a fifth of the time of ``step``.
+        sums = state.tolist()
+        for number, bets in enumerate(self.bets(p).tolist()):
+            sums = [min((one + 1) * bet, enough) for one, bet in zip(sums, bets, strict=True)]
+            evidence[number] = total = sum(sums)
+            if total >= enough:
                 rang.append(number)
-                state = self.quiet
-        return levels, rang, state
+                sums = [0.0] * len(sums)
+        return np.log(np.maximum(evidence / self.costs.size, 1.0)), rang, np.array(sums)
 
 
 def texts_between_alarms(false_alarm_every: float | str, rate: float = RATE) -> float:
@@ -145,7 +152,7 @@ def texts_between_alarms(false_alarm_every: float | str, rate: float = RATE) -> 
     """
     if not (np.isfinite(rate) and rate > 0):
         raise BadParameter(f"the rate is {rate} texts per second; it is a number above zero.")
-    words = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([smhdw]?)\s*", str(false_alarm_every).lower())
+    words = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?(?:e\+?[0-9]+)?)\s*([smhdw]?)\s*", str(false_alarm_every).lower())
     if words is None:
         raise BadParameter(
             f"false_alarm_every is {false_alarm_every!r}; give a number of texts, or a time such as 30d, 12h or 2w."
@@ -158,7 +165,7 @@ def _densities(p: Float[np.ndarray, "..."], least: float) -> Float[np.ndarray, "
     """Densities of strange texts' p-values; their means over normal texts, whose p-values are ranks, are at most 1."""
     # Ranks are sums, not integrals: that of a falling density is below the integral but for its first term.
     largest_sums = least**POWERS + (1 - least**POWERS) / POWERS
-    return np.asarray(np.maximum(np.asarray(p, float)[..., None], least) ** (POWERS - 1) / largest_sums)
+    return np.asarray(np.fmax(np.asarray(p, float)[..., None], least) ** (POWERS - 1) / largest_sums)
 
 
 def _largest_means(counts: np.ndarray, least: float) -> Float[np.ndarray, " powers"]:

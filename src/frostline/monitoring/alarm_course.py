@@ -44,7 +44,9 @@ class ClearRule:
         if self.texts < 1:
             raise BadParameter(f"clear_after is {self.texts}; it is a number of texts, at least 1.")
         if not (self.seconds >= 0 and self.idle_seconds > 0):
-            raise BadParameter(f"an alarm cannot be over after {self.seconds} s, or {self.idle_seconds} s without texts.")
+            raise BadParameter(
+                f"an alarm cannot be over after {self.seconds} s, or {self.idle_seconds} s without texts."
+            )
 
 
 class AlarmCourse:
@@ -127,7 +129,11 @@ class AlarmCourse:
     def resume(self, kept: Mapping[str, Any], now: float) -> None:
         """Go on from kept values; those that make no sense are ignored."""
         state = _numbers(kept.get("state"))
-        if state.shape == self.state.shape and (state >= 0).all() and float(self.alarm.level(state)) < self.alarm.threshold:
+        if (
+            state.shape == self.state.shape
+            and (state >= 0).all()
+            and float(self.alarm.level(state)) < self.alarm.threshold
+        ):
             self.state = state
         for name in ("rings", "rang_in_all", "texts_since"):
             value = kept.get(name)

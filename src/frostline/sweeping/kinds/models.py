@@ -42,7 +42,8 @@ class _Score(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     model: str
     text: str
     alpha: float = 0.01
-    false_alarm_every: float = 1000.0
+    false_alarm_every: float | str = "30d"
+    rate: float = 10.0
     light: bool = False
 
 
@@ -85,6 +86,14 @@ def _reproduce_parse(table: Table) -> Table:
     if complete["size"] not in sizes:
         raise BadSpec(f"size = {complete['size']!r}; there are: {', '.join(sizes)}.")
     return complete
+
+
+def _score_parse(table: Table) -> Table:
+    """A time between false alarms becomes a number of texts: a column has one type."""
+    from frostline.monitoring.alarm import texts_between_alarms
+
+    complete = _parser(_Score)(table)
+    return complete | {"false_alarm_every": texts_between_alarms(complete["false_alarm_every"], complete["rate"])}
 
 
 def _reproduce(table: Table) -> Outcome:
@@ -212,7 +221,7 @@ MODELS = (
     ),
     Kind(
         "score",
-        _keys(_Score),
+        _keys(_Score) | {"false_alarm_every": NUMBER},
         {
             "texts": WHOLE,
             "strange": WHOLE,
@@ -222,7 +231,7 @@ MODELS = (
             "level": NUMBER,
             "p_values": NUMBERS,
         },
-        _parser(_Score),
+        _score_parse,
         _named("baseline", "model", "text"),
         _score,
     ),
