@@ -125,7 +125,7 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
     @app.exception_handler(StarletteHTTPException)
     async def refuse(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, StarletteHTTPException)
-        return JSONResponse({"error": str(error.detail)}, error.status_code)
+        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
     @app.exception_handler(cancellation.Cancelled)
     async def given_up(_: Request, error: Exception) -> JSONResponse:
