@@ -9,7 +9,7 @@ from torch import nn
 
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import Tokenized, tokenize
-from frostline.errors import BadParameter, BadText
+from frostline.errors import BadParameter, BadText, EmptyTexts
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.judge import Judge
@@ -37,13 +37,13 @@ class Scorer:
         self.usual = SurfaceReference.of(baseline.about)
 
     def tokenized(self, texts: Sequence[str]) -> Tokenized:
-        """Token ids, cut to the length that is scored; raises BadText when a text has none."""
+        """Token ids, cut to the length that is scored; raises EmptyTexts when a text has none."""
         texts = list_texts(texts)
         if not texts:
             raise BadText("no text is given; give a list of texts.")
         empty = [number for number, readable in enumerate(have_tokens(texts, self.tokenizer)) if not readable]
         if empty:
-            raise BadText(f"{len(empty)} of {len(texts)} texts are empty, text {empty[0]} first: they have no token.")
+            raise EmptyTexts(empty, len(texts))
         return tokenize(self.encoder, self.tokenizer, texts, most=LONGEST)
 
     def score(self, tokenized: Tokenized, *, spelled: bool = True, report: Report | None = None) -> Scores:
