@@ -97,6 +97,7 @@ def test_the_alarm_of_a_score_is_set_in_texts_or_in_time(place):
         (("baseline", "--plan", "1000", "many"), "--plan many"),
         (("baseline", "--plan", "499"), "500 to 20,000"),
         (("baseline", "{}/model", "--text", "{}/normal.txt", "--name", ""), "1 to 100 printable"),
+        (
             ("score", "{}/enc.frost", "--model", "{}/model", "--text", "{}/fresh.txt", "--false-alarm-every", "1y"),
             "30d, 12h or 2w",
         ),

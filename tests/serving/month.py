@@ -1,7 +1,7 @@
 """A month of a service, in minutes: a stream of p-values with a daily rhythm, weekends, incidents, and accidents.
 
-Scores of normal texts are standard normal, and p-values are their ranks among calibration texts that were drawn once for
-every baseline: what a real baseline of 3,000 texts knows, no more. Stream and event file are the service's own.
+Scores of normal texts are standard normal, and p-values are their ranks among calibration texts that were drawn once
+for every baseline: what a real baseline of 3,000 texts knows, no more. Stream and event file are the service's own.
 """
 
 from collections import Counter

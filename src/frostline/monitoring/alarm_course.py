@@ -76,7 +76,7 @@ class AlarmCourse:
 
     def take(self, p: float, now: float) -> str | None:
         """Count one text; returns "alarm", "critical" or "clear" where the text makes it so."""
-        (level,), rang, state = self.alarm.after(self.state, np.array([p]))
+        _, rang, state = self.alarm.after(self.state, np.array([p]))
         self.state, self._last_text = state, now
         self.texts_since += 1
         if not rang:

@@ -1,4 +1,4 @@
-"""The HTTP interface: POST /score and /alarm, /status, /events, /metrics, /healthz, /readyz, the live page, its stream."""
+"""The HTTP interface: scoring, alarms, the status, events, metrics, health checks, and the live page."""
 
 import asyncio
 import time

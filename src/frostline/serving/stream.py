@@ -109,7 +109,9 @@ class Stream:
     @property
     def severity(self) -> str:
         """The worst severity of all alarms."""
-        return SEVERITIES[max(SEVERITIES.index(source.course.severity) for source in (self.all, *self.sources.values()))]
+        return SEVERITIES[
+            max(SEVERITIES.index(source.course.severity) for source in (self.all, *self.sources.values()))
+        ]
 
     def take(self, scores: Scores, submissions: Sequence[Submission]) -> Taken:
         """Count scored texts; returns what they caused."""
@@ -313,7 +315,8 @@ class Stream:
     def promise(self) -> str:
         """How often there may be a false alarm, at the rate that was given and at the rate that is seen."""
         seen = self.meter.rate(self.clock.steady())
-        says = f"At most one false alarm in {self.every:,.0f} texts: {_duration(self.every / self.rate)} at {self.rate:g} texts/s"
+        promised = f"{_duration(self.every / self.rate)} at {self.rate:g} texts/s"
+        says = f"At most one false alarm in {self.every:,.0f} texts: {promised}"
         if seen and not 0.8 < seen / self.rate < 1.25:
             says += f", {_duration(self.every / seen)} at the {seen:.2g} texts/s of the last hour"
         return f"{says}."
