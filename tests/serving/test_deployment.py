@@ -13,8 +13,10 @@ import pytest
 from frostline.web.request_limits import Limits
 from frostline.web.server import listen, longest_stop
 from tests.monitoring.sentences import fresh
+from tests.serving.client import Client
 from tests.serving.conftest import serving
 from tests.serving.manifests import DEPLOY, objects, packages, pods, size, stages, unit
+from tests.serving.process import process
 from tests.serving.test_app import STRANGE
 
 RULES = DEPLOY / "prometheus" / "frostline.rules.yml"
@@ -210,6 +212,22 @@ def test_the_manifest_for_serving_hangs_together(client):
         value = command[command.index(flag) + 1]
         assert any(value.startswith(f"{mount}/") for mount in mounts)
     assert command[:2] == ["frostline", "serve"] and command[2].startswith("/models/")
+
+
+def test_the_command_of_the_manifest_serves_here(frost, folder, tmp_path):
+    """With folders of this machine in place of its volumes; HEAD is how some load balancers ask."""
+    (pod,) = pods("serve.yaml")
+    (tmp_path / "token").write_text("correct-horse-battery\n")
+    program, verb, baseline, *words = pod["containers"][0]["command"]
+    given = dict(zip(words[:-1:2], words[1::2], strict=True))
+    assert (program, verb, baseline, words[-1]) == ("frostline", "serve", "/models/enc.frost", "--quiet")
+    assert (given.pop("--model"), given.pop("--events")) == ("/models/model", "/var/lib/frostline/events.db")
+    assert given == {"--host": "0.0.0.0", "--token-file": "/etc/frostline/token"}
+    flags = ["--host", "0.0.0.0", "--token-file", tmp_path / "token", "--quiet"]
+    with process(frost, folder, tmp_path / "e.db", *flags) as client:
+        client = Client(client.url.replace("0.0.0.0", "127.0.0.1"), token="correct-horse-battery")
+        assert len(client.score(fresh(2))["texts"]) == 2 and client.ask("HEAD", "/readyz").status == 200
+        assert Client(client.url).get("/metrics").status == 401
 
 
 def test_the_token_is_one_secret_and_the_monitor_uses_it():
