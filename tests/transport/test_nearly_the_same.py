@@ -6,6 +6,7 @@ import pytest
 import frostline as fl
 from frostline.transport import nearest
 from frostline.transport.problem import Problem
+from tests.tolerances import ROUNDING
 
 METRICS = pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
 
@@ -64,7 +65,7 @@ def test_bounds_contain_the_exact_value_where_nearest_points_are_shared(rng, p, 
         assert shared > 5
         assert 0 < lower <= true.upper
         for masses, places in ((problem.a, coupling.rows), (problem.b, coupling.columns)):
-            assert np.abs(np.bincount(places, weights=coupling.mass) - masses).max() < 1e-12
+            assert np.abs(np.bincount(places, weights=coupling.mass) - masses).max() < ROUNDING
         moves = problem.distances(problem.x[coupling.rows], problem.y[coupling.columns])
         assert float((coupling.mass @ moves**p) ** (1 / p)) >= true.lower
 
