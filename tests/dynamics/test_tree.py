@@ -15,7 +15,7 @@ from frostline.dynamics.mean_map.groups import Group, bound_weight
 from frostline.dynamics.mean_map.pairs import exponential
 from frostline.dynamics.mean_map.proxies import build_proxies
 from frostline.dynamics.mean_map.proxy_errors import RATIOS, bound_errors
-from frostline.dynamics.mean_map.tree import Plan, tree
+from frostline.dynamics.mean_map.tree import TreePlan, tree
 from frostline.errors import BadParameter
 from frostline.theory.flow import at_clocks
 from tests.tolerances import FLOAT32_LOW_D, MEAN_MAP, ROUNDING
@@ -213,7 +213,7 @@ def test_it_sums_far_fewer_pairs():
     """At β = 1000 and n = 100,000 the list of a query is a tenth of the cloud, and shorter at a looser tolerance."""
     x = clouds("clock4", 100_000, 3, np.random.default_rng(0))
     p = 1000 * x @ np.diag([1, 0.5, 0.2])
-    pairs = [Plan.of(p, x, None, tolerance).cost()[1] for tolerance in (1e-3, 1e-6, 1e-9)]
+    pairs = [TreePlan.of(p, x, None, tolerance).cost()[1] for tolerance in (1e-3, 1e-6, 1e-9)]
     assert pairs[0] < pairs[1] < pairs[2] < 20_000
 
 

@@ -108,7 +108,7 @@ class RK4(_EqualSteps):
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class TrialStep:
     """One trial step of the adaptive method: the tokens after it, its error, and dense output within it."""
 
     start: Float[Tensor, "*batch n d"]
@@ -167,14 +167,14 @@ class Adaptive:
 
     def trial(
         self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float, slope: Float[Tensor, "*batch n d"]
-    ) -> Trial:
+    ) -> TrialStep:
         """A step of size h from x, where the velocity is ``slope`` (the last slope of the step before)."""
         slopes = [slope]
         for row in RK45.A[1:]:
             slopes.append(field(unit(x + h * _combine(row[: len(slopes)], torch.stack(slopes)))))
         moved = unit(x + h * _combine(RK45.B, torch.stack(slopes)))
         slopes.append(field(moved))
-        return Trial(x, h, torch.stack(slopes), moved)
+        return TrialStep(x, h, torch.stack(slopes), moved)
 
     def next_step(self, h: float, error: float) -> float:
         """The step that would just meet the tolerance, with a margin; at most 5 times longer or shorter than h."""
