@@ -183,7 +183,9 @@ class Encoder:
         """SHA-256 of the attention weights as bfloat16: the same for a file, a live model and a bfloat16 copy of it."""
         digest = hashlib.sha256()
         for layer in range(1 if self.family.shared else self.layers):
-            for part in dict.fromkeys(split_part(p)[0] for p in (self.family.query, self.family.key, self.family.value)):
+            for part in dict.fromkeys(
+                split_part(p)[0] for p in (self.family.query, self.family.key, self.family.value)
+            ):
                 tensor = self.tensors[self._wanted(part, layer)]
                 rounded = tensor.to("cpu", torch.bfloat16).contiguous()
                 digest.update(rounded.view(torch.uint8).numpy().tobytes())
