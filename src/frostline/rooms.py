@@ -13,6 +13,7 @@ ROWS: tuple[dict[str, str], ...] = (
         "log": "the logger",
         "printable": "untrusted text, made safe for a terminal",
         "results": "base of all results: one line, a description, plain values",
+        "progress": "reports of long work",
         "cancellation": "cooperative cancellation of long work",
         "compiled": "compiled loops (numba)",
         "arrays": "arrays in and out: numpy, torch, lists",

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from frostline.progress import Report
+
 EVERY = 10.0
 """Seconds between two lines of progress where stderr is no terminal."""
 
 
-class Report:
+class BarReport:
     """The reports to a bar: a ``Progress`` after every step, ``measured(done, of)`` after every distance."""
 
     def __init__(self, update: Callable[..., None]):
@@ -50,7 +52,7 @@ class Lines:
 
 
 @contextmanager
-def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[Report | None]:
+def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[BarReport | None]:
     """Yields the receiver of reports; None when nothing is shown. ``remaining``: show the estimated time left."""
     if not shown or sys.stderr is None:
         yield None
@@ -60,7 +62,7 @@ def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[R
         teller = threading.Thread(target=lines.say, daemon=True)
         teller.start()
         try:
-            yield Report(lines.update)
+            yield BarReport(lines.update)
         finally:
             lines.ended.set()
             teller.join()
@@ -74,11 +76,11 @@ def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[R
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
         task = progress.add_task(title, total=None, where="")
 
-        yield Report(partial(progress.update, task))
+        yield BarReport(partial(progress.update, task))
 
 
 @contextmanager
-def shares(title: str, *, shown: bool = True) -> Iterator[Callable[[str, str, float, float], None] | None]:
+def shares(title: str, *, shown: bool = True) -> Iterator[Report | None]:
     """The same for work of several named parts: called with the part, its present step, work done and work in all."""
     with bar(title, shown=shown) as report:
         if report is None:

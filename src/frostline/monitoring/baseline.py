@@ -12,11 +12,12 @@ from frostline.encoders.load import Encoder
 from frostline.errors import BadBaseline
 from frostline.monitoring.baseline_header import VERSION
 from frostline.monitoring.judge import Judge
-from frostline.monitoring.learning import Learning, Report
+from frostline.monitoring.learning import Learning
 from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts
 from frostline.monitoring.text_model import open_text_model, texts_first, tokenizer_hash
+from frostline.progress import Report
 from frostline.results import Result, ability
 
 LEARNED = 0.6

@@ -9,8 +9,8 @@ from torch import nn
 from frostline.errors import BadBaseline
 from frostline.monitoring.baseline import Baseline, baseline
 from frostline.monitoring.baseline_file import load_baseline
-from frostline.monitoring.learning import Report
 from frostline.monitoring.text_model import open_text_model
+from frostline.progress import Report
 
 
 def merge(

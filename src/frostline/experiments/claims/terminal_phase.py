@@ -93,7 +93,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         )
         ends.add(*values)
         if case.name in ("misaligned", "complex pair"):
-            frames.append(_frames(run, case, basis, axis))
+            frames.append(_frames(run, case, basis))
     return Evidence({"ends": ends, "centres": paths}, {}, tuple(frames))
 
 
@@ -126,7 +126,7 @@ def _reduced(run: Trajectory, paths: Rows, case: Case) -> float:
     return float(speed / values[lead].imag)
 
 
-def _frames(run: Trajectory, case: Case, basis: np.ndarray, axis: np.ndarray | None) -> Frames:
+def _frames(run: Trajectory, case: Case, basis: np.ndarray) -> Frames:
     side = (run.tokens[0] @ basis > 0).astype(int)
     near = np.array([_off(x, basis).mean() for x in run.tokens])
     marks = np.array([basis, -basis])
