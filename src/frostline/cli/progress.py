@@ -24,6 +24,7 @@ class BarReport:
         self.update(completed=state.time, total=state.until, where=f"step {state.steps}, t = {state.time:.4g}")
 
     def measured(self, done: int, of: int) -> None:
+        """Show that distances are measured, and how many."""
         self.update(description="measuring distances", completed=done, total=of, where=f"time {done} of {of}")
 
 
@@ -36,6 +37,7 @@ class Lines:
         self.ended = threading.Event()
 
     def update(self, *, completed: float, total: float | None, where: str = "", description: str | None = None) -> None:
+        """Replace the line."""
         share = f"{100 * completed / total:.0f} %" if total else ""
         title = self.title if description is None else f"{self.title}, {description}"
         self.line = ", ".join(part for part in (title, where, share) if part)

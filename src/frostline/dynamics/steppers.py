@@ -73,6 +73,7 @@ class Euler(_EqualSteps):
     stages: ClassVar[int] = 1
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
+        """The tokens after one step of size h."""
         return unit(x + h * field(x))
 
 
@@ -100,6 +101,7 @@ class RK4(_EqualSteps):
     stages: ClassVar[int] = 4
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
+        """The tokens after one step of size h."""
         k1 = field(x)
         k2 = field(unit(x + h / 2 * k1))
         k3 = field(unit(x + h / 2 * k2))

@@ -110,6 +110,7 @@ class FixedWalk:
         self.status = "finished"
 
     def go(self, state: Resume) -> Walk:
+        """The steps from this state on."""
         x, done, evaluations = state.tokens, state.steps, state.evaluations
         # At rest in this layer under steps up to this size: the map is deterministic, so every such step would return
         # the same bits again (a longer one might not).
@@ -151,6 +152,7 @@ class AdaptiveWalk:
         self.status = "finished"
 
     def go(self, state: Resume) -> Walk:
+        """The accepted steps from this state on; a step with too large an error is tried again, shorter."""
         x, t, done, h, evaluations = state.tokens, state.time, state.steps, state.next_step, state.evaluations
         for layer, field in enumerate(self.fields):
             end = self.edges[layer + 1]

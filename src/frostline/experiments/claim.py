@@ -180,6 +180,7 @@ class Claim:
 
     @property
     def title(self) -> str:
+        """The title of the claim."""
         return self.prose.title
 
     def spec(self, size: str, seed: int) -> dict[str, Any]:

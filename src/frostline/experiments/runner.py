@@ -53,6 +53,7 @@ class Reproduction(Result):
         return "\n".join(lines)
 
     def headline(self) -> str:
+        """Verdicts, and the page."""
         return f"{verdicts_in_words([row['verdict'] for row in self.claims])} {self.page}"
 
     def facts(self) -> dict[str, Any]:
