@@ -83,7 +83,7 @@ class Explorer:
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=0.2)
                 if self.stopping or await request.is_disconnected():
-                    raise HTTPException(503, "nobody waits for this any more.")
+                    raise HTTPException(503, "the client has disconnected.")
             return waiting.result()
         finally:
             gone.set()
@@ -133,7 +133,7 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
 
     @app.exception_handler(cancellation.Cancelled)
     async def given_up(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": "nobody waits for this any more."}, 503)
+        return JSONResponse({"error": "the client has disconnected."}, 503)
 
     @app.exception_handler(OSError)
     async def no_room(_: Request, error: Exception) -> JSONResponse:

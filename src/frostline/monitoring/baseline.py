@@ -106,7 +106,7 @@ class Baseline(Result):
         level
             The level of the profile, "full" or "light".
         report
-            A function that is told about progress.
+            A function called with the progress; see ``frostline.progress.Report``.
 
         Returns
         -------
@@ -171,7 +171,7 @@ def baseline(
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
     report
-        A function that is told about progress.
+        A function called with the progress; see ``frostline.progress.Report``.
 
     Returns
     -------

@@ -34,7 +34,7 @@ def merge(
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
     report
-        A function that is told about progress.
+        A function called with the progress; see ``frostline.progress.Report``.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from frostline.experiments.setting import Setting, follow
 from frostline.theory.terminal import terminal
 
 LEVEL = 0.7
-"""W₂ on its way to √2: half the way, where (13) speaks of the hand-over."""
+"""W₂ on its way to √2: half the way, the hand-over of (13)."""
 HALVED = ("t_smallest", "ends", "t_crosses")
 """Times that are measured again with half the nodes."""
 SETTLED = 0.05

@@ -149,7 +149,7 @@ def draw(evidence: Evidence) -> Figure:
 
 
 def _integrated(head: Attention, x: np.ndarray, t: float) -> np.ndarray:
-    """One token of ẋ = P_x V y*(x) by a general solver, which knows of no clock."""
+    """One token of ẋ = P_x V y*(x) by a general solver that does not use the clock."""
     B, V, _, _ = head.matrices
 
     def velocity(_: float, x: np.ndarray) -> np.ndarray:
