@@ -7,7 +7,6 @@ from frostline.errors import BadParameter
 from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.reasons import Reason, Scores
 from frostline.serving.stream import ENOUGH, RECENT, Stream
-from tests.tolerances import ROUNDING
 
 ALARM = Alarm.once_in(100)
 
@@ -57,7 +56,7 @@ def test_how_texts_are_grouped_into_passes_does_not_matter(sizes, rng):
     assert (own.level, own.alarms, own.strange) == (whole.level, whole.alarms, whole.strange)
     # The level is the one that the library's alarm has.
     levels, rang = ALARM.after(0.0, p)
-    assert own.level == pytest.approx(0.0 if rang and rang[-1] == 59 else levels[-1], abs=ROUNDING)
+    assert own.level == pytest.approx(0.0 if rang and rang[-1] == 59 else levels[-1], abs=1e-12)
 
 
 def test_events_belong_to_the_texts_that_caused_them():

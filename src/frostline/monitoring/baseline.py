@@ -17,7 +17,6 @@ from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts
 from frostline.monitoring.text_model import open_text_model, texts_first, tokenizer_hash
-from frostline.progress import Report
 from frostline.results import Result, ability
 
 LEARNED = 0.6
@@ -106,7 +105,7 @@ class Baseline(Result):
         level
             The level of the profile, "full" or "light".
         report
-            A function called with the progress; see ``frostline.progress.Report``.
+            A function that is told about progress.
 
         Returns
         -------
@@ -171,7 +170,7 @@ def baseline(
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
     report
-        A function called with the progress; see ``frostline.progress.Report``.
+        A function that is told about progress.
 
     Returns
     -------
