@@ -12,7 +12,7 @@ from frostline.encoders.load import Encoder
 from frostline.errors import BadBaseline
 from frostline.monitoring.baseline_header import VERSION
 from frostline.monitoring.judge import Judge
-from frostline.monitoring.learning import Learning
+from frostline.monitoring.learning import Learning, Report
 from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts

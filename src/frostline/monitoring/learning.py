@@ -18,7 +18,7 @@ from frostline.monitoring.profile import LEVELS, Profile, clouds_of
 from frostline.monitoring.reference_states import ReferenceStates, read_reference
 from frostline.monitoring.reference_texts import LONGEST, have_tokens
 from frostline.monitoring.token_probes import Probes, changed_tokens, learn_probe
-from frostline.progress import Report
+from frostline.progress import Report as Report
 
 COPIES = 4000
 """Largest number of reference texts that broken copies are made of."""
