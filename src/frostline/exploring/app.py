@@ -54,20 +54,16 @@ class Explorer:
         self._exports = ThreadPoolExecutor(1, thread_name_prefix="exports")
 
     def stop(self) -> None:
-        """End all streams and answers; the server is about to stop."""
         self.stopping = True
 
     def close(self) -> None:
-        """Shut down the workers."""
         for pool in (self._frames, self._predictions, self._exports):
             pool.shutdown(cancel_futures=True)
 
     async def predict(self, request: Request, spec: specs.Spec) -> Any:
-        """Predictions for a spec; given up when the client disconnects."""
         return await self._while_wanted(request, self._predictions, lambda: predict(spec))
 
     async def export(self, request: Request, spec: specs.Spec) -> bytes:
-        """The run directory of a spec as a ZIP archive; given up when the client disconnects."""
         return await self._while_wanted(request, self._exports, lambda: zipped(spec))
 
     async def _while_wanted(self, request: Request, pool: ThreadPoolExecutor, work: Callable[[], Answer]) -> Answer:
@@ -83,14 +79,13 @@ class Explorer:
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=0.2)
                 if self.stopping or await request.is_disconnected():
-                    raise HTTPException(503, "the client has disconnected.")
+                    raise HTTPException(503, "nobody waits for this any more.")
             return waiting.result()
         finally:
             gone.set()
             waiting.cancel()
 
     def streamed(self, messages: Iterator[bytes]) -> Response:
-        """The response that streams these messages; 503 when too many streams are open."""
         if self.running >= MOST_STREAMS:
             raise HTTPException(503, f"{MOST_STREAMS} runs are under way in other tabs; close some.")
         return StreamingResponse(self._stream(messages), media_type="application/octet-stream")
@@ -121,7 +116,6 @@ class Explorer:
 
 
 def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
-    """The application behind its guard."""
     app = FastAPI(title="frostline explore", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     _pages(app, explorer)
     _runs(app, explorer)
@@ -133,7 +127,7 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
 
     @app.exception_handler(cancellation.Cancelled)
     async def given_up(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": "the client has disconnected."}, 503)
+        return JSONResponse({"error": "nobody waits for this any more."}, 503)
 
     @app.exception_handler(OSError)
     async def no_room(_: Request, error: Exception) -> JSONResponse:
