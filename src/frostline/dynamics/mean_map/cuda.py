@@ -55,7 +55,7 @@ def cuda(
 
 
 def unable(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance: float) -> str | None:
-    """What this engine cannot do, if it is that."""
+    """The reason why this engine cannot do it; None where it can."""
     if not p.is_cuda:
         return "the tokens are not on a GPU"
     if p.shape[-1] not in DIMENSIONS:
