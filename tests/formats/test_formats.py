@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import frostline as fl
 from frostline.cli import main
+from tests.tolerances import ROUNDING, SAME_TEXT
 
 FILES = Path(__file__).parent / "0.1.0"
 
@@ -24,7 +25,7 @@ def test_a_run_directory():
     summary = json.loads((FILES / "run" / "summary.json").read_text())
     assert run.times.tolist() == [0.0, 0.5, 1.0] and run.tokens.shape == (3, 12, 3)
     distances = [fl.wasserstein(tokens, fl.limit(run.layers[0])(run.initial)).value for tokens in run.tokens]
-    np.testing.assert_allclose(distances, summary["distance_at_times"]["value"], rtol=1e-12)
+    np.testing.assert_allclose(distances, summary["distance_at_times"]["value"], rtol=ROUNDING)
 
 
 def test_a_baseline_gives_the_scores_it_gave():
@@ -32,7 +33,7 @@ def test_a_baseline_gives_the_scores_it_gave():
     before = json.loads((FILES / "scores.json").read_text())
     now = base.score(FILES / "model", texts=before["texts"])
     # In float32, on another processor perhaps.
-    np.testing.assert_allclose(now.scores, before["scores"], rtol=1e-3)
+    np.testing.assert_allclose(now.scores, before["scores"], rtol=SAME_TEXT)
     np.testing.assert_allclose(now.p_values, before["p_values"], rtol=1e-6)
 
 

@@ -18,6 +18,7 @@ from frostline.monitoring.reference_states import read_reference
 from frostline.monitoring.watch import watch
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh, sentences
+from tests.tolerances import SAME_TEXT
 
 
 def test_fresh_text_is_normal_and_other_text_is_not(base, folder):
@@ -37,7 +38,7 @@ def test_scores_do_not_depend_on_batches(base, folder):
     texts = fresh(40)
     together = base.score(folder, texts=texts).scores
     alone = np.concatenate([base.score(folder, texts=[text]).scores for text in texts[:6]])
-    assert np.allclose(together[:6], alone, atol=1e-3)
+    assert np.allclose(together[:6], alone, atol=SAME_TEXT)
 
 
 def test_a_file_gives_the_same_scores(base, frost, folder):

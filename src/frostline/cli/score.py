@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frostline.cli import options
+from frostline.cli.failing import ANSWER_NO
 
 if TYPE_CHECKING:
     from frostline.monitoring.reasons import Scores
@@ -65,7 +66,7 @@ def score(
     finally:
         # The exit code is right even if the reader of the output has gone (… | head).
         if check and rang:
-            raise typer.Exit(1)
+            raise typer.Exit(ANSWER_NO)
 
 
 def _facts(scores: "Scores", number: int) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from frostline.errors import BadParameter, BadText, EmptyTexts
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.judge import Judge
-from frostline.monitoring.learning import Report
 from frostline.monitoring.reasons import Scores, Spell
 from frostline.monitoring.reference_texts import LONGEST, have_tokens, list_texts
 from frostline.monitoring.surface import SurfaceReference
 from frostline.monitoring.text_model import open_text_model
+from frostline.progress import Report
 
 
 class Scorer:
