@@ -26,7 +26,21 @@ main = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (theory, simulate, sweep, reproduce, audit, diff, baseline, score, serve, alarm, events, explore, doctor):
+for command in (
+    theory,
+    simulate,
+    sweep,
+    reproduce,
+    audit,
+    diff,
+    baseline,
+    score,
+    serve,
+    alarm,
+    events,
+    explore,
+    doctor,
+):
     # The whole first line: left alone, typer cuts it at 45 letters.
     first = (command.__doc__ or "").splitlines()[0]
     main.command(command.__name__, short_help=first)(with_sentences(command))

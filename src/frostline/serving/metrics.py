@@ -113,8 +113,16 @@ class _Reader(Collector):
             ("alarm_acknowledged", "1 while somebody has seen every alarm there is.", float(acknowledged)),
             ("alarm_evidence_nats", "Evidence of the alarm of all texts together.", stream.all.course.level),
             ("alarm_threshold_nats", "Evidence at which an alarm rings.", stream.alarm.threshold),
-            ("maintenance_active", "1 in a maintenance window, in which nothing rings.", float(bool(stream.maintenance))),
-            ("texts_per_second", "Rate of texts over about the last hour.", stream.meter.rate(stream.clock.steady()) or 0.0),
+            (
+                "maintenance_active",
+                "1 in a maintenance window, in which nothing rings.",
+                float(bool(stream.maintenance)),
+            ),
+            (
+                "texts_per_second",
+                "Rate of texts over about the last hour.",
+                stream.meter.rate(stream.clock.steady()) or 0.0,
+            ),
             ("waiting_texts", "Texts that have arrived and are not answered.", service.batcher.waiting),
             ("event_store_up", "1 while events can be stored, 0 when they can not.", float(not events.trouble)),
             ("degraded", degraded, float(bool(service.degraded()))),

@@ -27,7 +27,11 @@ class NamedText(BaseModel):
     text: str = Field(strict=True)
     id: str = Field("", strict=True, max_length=LONGEST_ID, pattern=PRINTABLE, description="The client's name for it.")
     source: str = Field(
-        "", strict=True, max_length=LONGEST_SOURCE, pattern=PRINTABLE, description="Who it comes from; has an alarm of its own."
+        "",
+        strict=True,
+        max_length=LONGEST_SOURCE,
+        pattern=PRINTABLE,
+        description="Who it comes from; has an alarm of its own.",
     )
 
 
@@ -166,7 +170,10 @@ class Control(BaseModel):
     who: str = Field(strict=True, min_length=1, max_length=LONGEST_SOURCE, pattern=PRINTABLE)
     why: str = Field(strict=True, min_length=1, max_length=LONGEST_REASON, pattern=PRINTABLE)
     source: str | None = Field(
-        None, strict=True, max_length=LONGEST_SOURCE, description="One source; an empty name is all texts together; none is every alarm."
+        None,
+        strict=True,
+        max_length=LONGEST_SOURCE,
+        description="One source; an empty name is all texts together; none is every alarm.",
     )
     seconds: float = Field(0.0, ge=0, le=7 * 86400, description="Of a maintenance window; 0 ends it.")
 

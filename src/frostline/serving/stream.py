@@ -109,7 +109,9 @@ class Stream:
     @property
     def severity(self) -> str:
         """The worst severity of all alarms."""
-        return SEVERITIES[max(SEVERITIES.index(source.course.severity) for source in (self.all, *self.sources.values()))]
+        return SEVERITIES[
+            max(SEVERITIES.index(source.course.severity) for source in (self.all, *self.sources.values()))
+        ]
 
     def take(self, scores: Scores, submissions: Sequence[Submission]) -> Taken:
         """Count scored texts; returns what they caused."""
