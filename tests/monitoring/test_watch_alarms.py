@@ -127,8 +127,10 @@ def test_what_is_kept_of_a_batch_is_only_its_strange_texts(base, live):
         assert seen.texts == 62
         kept = seen._strange[-1]._texts
         assert len(kept.score) < 10 and kept.score.untyped_storage().nbytes() < 100
-        assert len(kept.profile.means) == len(kept.score) == kept.profile.means.untyped_storage().nbytes() // (
-            kept.profile.means[0].nbytes
+        assert (
+            len(kept.profile.means)
+            == len(kept.score)
+            == kept.profile.means.untyped_storage().nbytes() // (kept.profile.means[0].nbytes)
         )
 
 

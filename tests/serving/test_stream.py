@@ -158,7 +158,9 @@ def test_sources_are_bounded(times):
     for number in range(MOST_SOURCES + 50):
         send([0.5], source=f"s{number}")
     assert len(judged.sources) <= MOST_SOURCES + 1 and judged.sources[OTHER].texts == 50
-    assert len(judged.labelled) == LABELLED + 1 and sum(c["texts"] for c in judged.labelled.values()) == MOST_SOURCES + 50
+    assert (
+        len(judged.labelled) == LABELLED + 1 and sum(c["texts"] for c in judged.labelled.values()) == MOST_SOURCES + 50
+    )
     times.pass_by(3601)
     send([0.5], source="new")
     assert "new" in judged.sources and "s0" not in judged.sources
@@ -180,7 +182,9 @@ def test_how_texts_are_grouped_into_passes_does_not_matter(sizes, rng, times):
 
 def test_events_belong_to_the_texts_that_caused_them(times):
     events, owners, _ = Sender(stream(times))([0.5, 0.001, 0.5, 0.002])
-    strange = [number for number, places in enumerate(owners) if any(events[place].kind == "strange" for place in places)]
+    strange = [
+        number for number, places in enumerate(owners) if any(events[place].kind == "strange" for place in places)
+    ]
     assert strange == [1, 3] and sorted(place for places in owners for place in places) == list(range(len(events)))
 
 

@@ -93,7 +93,7 @@ class AlarmCourse:
         return None
 
     def take_together(self, p: Float[np.ndarray, " n"], now: float) -> list[int]:
-        """Count texts that were scored together; the numbers of those that rang. Time passes before and after them."""
+        """Count texts that were scored together; the numbers of those that rang. An alarm is over before or after them."""
         self.pass_time(now)
         _, rang, self.state = self.alarm.after(self.state, p)
         if len(p):
