@@ -26,6 +26,8 @@ ELSEWHERE = {
     "pip install paramiko": "needs other machines; the blocks above it start the same workers here",
     "python examples/queued_sweep.py slurm": "needs Slurm; the block above it runs the same script with local jobs",
     "kubectl create configmap": "needs Kubernetes; tests/sweeping/test_clusters.py runs every command of the manifest",
+    "podman build --format docker --target serve": "needs a registry; tests/serving/test_deployment.py reads the file",
+    "kubectl apply -f deploy/kubernetes/serve.yaml": "needs Kubernetes; the same tests validate it and run its command",
     "# without a GPU, let pip find": "needs a machine of its own; tests/serving/test_deployment.py checks the unit",
 }
 """How blocks that are not run here begin, and where they are run instead."""

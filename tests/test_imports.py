@@ -78,6 +78,17 @@ def test_a_module_name_stands_once_in_the_tree():
     assert {name for name, count in names.items() if count > 1} <= shared
 
 
+def test_a_class_name_has_one_meaning():
+    """``Size`` is the size of a claim's measurement in each claim; ``Reason`` is also the schema of a reason."""
+    names = Counter(
+        node.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == {"Size", "Reason"}
+
+
 def test_no_room_has_the_name_of_a_public_function():
     rooms = {path.parent.name for path in ROOT.rglob("__init__.py")} - {ROOT.name, "plot", "mean_map"}
     assert not rooms & set(frostline.__all__)

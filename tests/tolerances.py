@@ -4,10 +4,10 @@ ROUNDING = 1e-12
 """A few hundred float64 operations on numbers of order one."""
 
 ON_SPHERE = 1e-12
-"""What the simulator promises for |x| − 1 in float64."""
+"""The simulator's promise for |x| − 1 in float64."""
 
 ZERO_TEMPERATURE = 1e-9
-"""What zero_temperature promises against an ODE solver at rtol 1e-13 (measured: below 3e-13)."""
+"""The promise of zero_temperature against an ODE solver at rtol 1e-13 (measured: below 3e-13)."""
 
 ORDER = 0.15
 """How far a regressed convergence order may be from the stated one."""
@@ -26,3 +26,24 @@ FLOAT32_ANSWER = 1e-7
 
 FLOAT32_STATES = 1e-5
 """Shares of energy of a tiny model's hidden states, which float32 passes of other padding give."""
+
+SPECTRUM = 1e-10
+"""Eigenvalues, gaps and projectors of matrices whose condition is some hundreds."""
+
+LARGE_LOGITS = 1e-10
+"""Mean maps in float64 whose logits, some hundreds, are rounded in another order."""
+
+MEAN_MAP = 1e-8
+"""The tolerance that mean_map promises by default."""
+
+EXACT_DISTANCE = 1e-9
+"""W_p by exact methods that add the same masses and costs in another order."""
+
+P_VALUE = 0.011
+"""Two places among the 180 texts that calibrate the small baseline: scores of a text move by SAME_TEXT."""
+
+FLOAT32_PASS = 1e-4
+"""Hidden states of size up to ten that float32 passes of the same model give in another order of sums."""
+
+SLOPE = 0.03
+"""Exponents fitted over one to two decades, where the next term still bends the line."""

@@ -8,7 +8,7 @@ _thread = threading.local()
 
 
 class Cancelled(Exception):
-    """The work was given up because nobody waits for its result any more."""
+    """The caller has given up: the result is no longer needed."""
 
 
 @contextmanager

@@ -70,6 +70,7 @@ class Examination(Result):
 
     @property
     def well(self) -> bool:
+        """Whether no trial failed."""
         return all(trial.works is not False for trial in self.trials)
 
     def describe(self) -> str:
@@ -90,6 +91,7 @@ class Examination(Result):
         return "\n".join(lines)
 
     def headline(self) -> str:
+        """The version, and the trials that failed."""
         failed = [trial.name for trial in self.trials if trial.works is False]
         return f"frostline {self.frostline}: " + (f"failed: {', '.join(failed)}" if failed else "everything works")
 

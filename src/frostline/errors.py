@@ -1,5 +1,7 @@
 """Errors about bad input: every one is a ValueError whose message says what is wrong and what to do."""
 
+from collections.abc import Sequence
+
 from frostline.printable import printable
 
 
@@ -57,6 +59,21 @@ class BadModel(FrostlineError):
 
 class BadText(FrostlineError):
     """A text file cannot be read, or its tokens cannot be used."""
+
+
+class EmptyTexts(BadText):
+    """Some of the texts have no token; ``places`` has their numbers, from 0.
+
+    Examples
+    --------
+    >>> import frostline as fl
+    >>> fl.errors.EmptyTexts([1], 3).places
+    (1,)
+    """
+
+    def __init__(self, places: Sequence[int], texts: int):
+        super().__init__(f"{len(places)} of {texts} texts are empty, text {places[0]} first: they have no token.")
+        self.places = tuple(places)
 
 
 class BadBaseline(FrostlineError):

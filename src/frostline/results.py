@@ -1,4 +1,4 @@
-"""Results: what every verb returns is frozen and says itself in one line, in words and in plain values.
+"""Results: the frozen objects that verbs return, each with one line, a description and plain values for JSON.
 
 A result neither draws nor saves itself. Rooms further down do, and where a method of a result leads there, the package
 says which function it calls (``ABILITIES``), so that no room imports one of a later row.
@@ -26,12 +26,12 @@ def ability(name: str) -> Callable[..., Any]:
 class Result:
     """Base of the frozen dataclasses that verbs return; declare them with ``repr=False``.
 
-    A subclass says ``describe``, and ``headline`` where the words are too long for one line.
+    A subclass defines ``describe``, and ``headline`` where the description is too long for one line.
     """
 
     def describe(self) -> str:
         """The result in words: sentences, several lines where needed."""
-        raise NotImplementedError(f"{type(self).__name__} does not say itself in words")
+        raise NotImplementedError(f"{type(self).__name__} has no description")
 
     def headline(self) -> str:
         """The words of the one line by which the result is shown."""

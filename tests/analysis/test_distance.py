@@ -9,6 +9,7 @@ import frostline as fl
 from frostline.analysis.distance import DistanceRecorder, Measure, Target
 from frostline.errors import BadArray, BadRun, NoLimit
 from frostline.transport.exact import exact
+from tests.tolerances import EXACT_DISTANCE
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def circle():
 def test_it_is_the_exact_distance_when_tokens_are_few(circle):
     goal = fl.limit(circle.layers[0][0])(circle.initial)
     found = fl.distance_curve(circle)
-    assert found.values == pytest.approx([exact(x, goal) for x in circle.tokens], rel=1e-9)
+    assert found.values == pytest.approx([exact(x, goal) for x in circle.tokens], rel=EXACT_DISTANCE)
     assert set(found.methods) == {"exact"} and found.left_out == 0
 
 
@@ -51,7 +52,7 @@ def test_tokens_that_coincide_for_a_while(circle):
 def test_targets_of_ones_own(circle):
     goal = fl.sample.uniform(20, 3, seed=1)
     found = fl.distance_curve(circle, goal)
-    assert found.values == pytest.approx([exact(x, goal) for x in circle.tokens], rel=1e-9)
+    assert found.values == pytest.approx([exact(x, goal) for x in circle.tokens], rel=EXACT_DISTANCE)
     limit = fl.limit(circle.layers[0][0])
     assert np.array_equal(fl.distance_curve(circle, limit).values, fl.distance_curve(circle).values)
 
@@ -75,7 +76,7 @@ def test_a_cloud_of_as_many_tokens_is_not_paired_with_them():
     run = fl.simulate(head, fl.sample.uniform(20, 3, seed=0), until=1.0, weights=weights)
     goal = fl.sample.uniform(20, 3, seed=1)
     assert fl.distance_curve(run, goal).values[0] == pytest.approx(
-        exact(run.tokens[0], goal, x_weights=weights), rel=1e-9
+        exact(run.tokens[0], goal, x_weights=weights), rel=EXACT_DISTANCE
     )
 
 
@@ -105,7 +106,7 @@ def test_a_measure_knows_the_distance_and_its_bounds(circle):
     """The one home of the distance: what a run, its recorder and the explorer's frames are measured with."""
     measure, goal = Measure.of_run(circle), fl.limit(circle.layers[0][0])(circle.initial)
     interval = measure.interval(circle.tokens[-1])
-    assert interval.value == pytest.approx(exact(circle.tokens[-1], goal), rel=1e-9)
+    assert interval.value == pytest.approx(exact(circle.tokens[-1], goal), rel=EXACT_DISTANCE)
     assert not measure.exact and measure.left_out == 0 and measure.distance(circle.tokens[-1]) >= interval.lower
     assert np.array_equal(measure.along(circle), [measure.distance(x) for x in circle.tokens])
 

@@ -8,7 +8,7 @@ from scipy.integrate import RK45
 import frostline as fl
 from frostline.dynamics.mean_map.base import token_velocity
 from frostline.dynamics.mean_map.select import engine_named
-from tests.tolerances import ORDER
+from tests.tolerances import ORDER, SLOPE
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_steps_scale_with_the_tolerance_as_the_order_says():
     x0 = fl.sample.uniform(30, 3, seed=1)
     tolerances = np.array([1e-8, 1e-10, 1e-12])
     counts = [fl.simulate(head, x0, until=1.0, stepper=fl.Adaptive(t)).steps for t in tolerances]
-    assert np.polyfit(np.log(tolerances), np.log(counts), 1)[0] == pytest.approx(-1 / 5, abs=0.03)
+    assert np.polyfit(np.log(tolerances), np.log(counts), 1)[0] == pytest.approx(-1 / 5, abs=SLOPE)
 
 
 @pytest.mark.parametrize("tolerance", [1e-4, 1e-6, 1e-8, 1e-10])

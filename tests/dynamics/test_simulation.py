@@ -59,7 +59,7 @@ def test_two_tokens_have_a_closed_form(stepper):
     phi = solve_ivp(rate, (0, 1.5), [1.4], rtol=1e-12, atol=1e-12).y[0, -1]
     a, b = run.tokens[-1]
     assert fl.sphere.geodesic(a[None], b[None])[0] == pytest.approx(phi, abs=2e-3 if stepper.order == 1 else 1e-10)
-    assert np.abs((a + b)[1:]).max() < 1e-12
+    assert np.abs((a + b)[1:]).max() < ROUNDING
 
 
 @steppers
@@ -205,7 +205,7 @@ class TestStatus:
             x0 = fl.sample.uniform(2, 3, seed=seed)
             odd = fl.simulate(head, x0, until=1.0, stepper=fl.Euler(0.05), save_at=[0.3, 0.1 + 0.2, 1.0])
             plain = fl.simulate(head, x0, until=1.0, stepper=fl.Euler(0.05), save_at=[0.3, 1.0])
-            assert odd.status == "finished" and np.abs(odd.tokens[-1] - plain.tokens[-1]).max() < 1e-12
+            assert odd.status == "finished" and np.abs(odd.tokens[-1] - plain.tokens[-1]).max() < ROUNDING
 
     def test_the_step_limit_ends_a_run_early(self, two_clusters):
         x0 = fl.sample.uniform(10, 3, seed=9)

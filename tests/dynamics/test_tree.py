@@ -15,9 +15,10 @@ from frostline.dynamics.mean_map.groups import Group, bound_weight
 from frostline.dynamics.mean_map.pairs import exponential
 from frostline.dynamics.mean_map.proxies import build_proxies
 from frostline.dynamics.mean_map.proxy_errors import RATIOS, bound_errors
-from frostline.dynamics.mean_map.tree import Plan, tree
+from frostline.dynamics.mean_map.tree import TreePlan, tree
 from frostline.errors import BadParameter
 from frostline.theory.flow import at_clocks
+from tests.tolerances import FLOAT32_LOW_D, MEAN_MAP, ROUNDING
 
 
 def exact(p, y, w=None):
@@ -94,7 +95,7 @@ def test_the_lightest_source_counts_where_it_is_nearest():
     heavy, light = clouds("outlier", 2000, 3, rng), fl.sample.uniform(200, 3, seed=rng)
     y, w = np.concatenate([heavy, light]), np.repeat([1.0, 1e-30], [2000, 200])
     for kappa in (1e2, 1e3, 1e4):
-        assert gap(kappa * light, y, 1e-8, w) <= 1e-8
+        assert gap(kappa * light, y, MEAN_MAP, w) <= MEAN_MAP
 
 
 @pytest.mark.slow
@@ -212,7 +213,7 @@ def test_it_sums_far_fewer_pairs():
     """At β = 1000 and n = 100,000 the list of a query is a tenth of the cloud, and shorter at a looser tolerance."""
     x = clouds("clock4", 100_000, 3, np.random.default_rng(0))
     p = 1000 * x @ np.diag([1, 0.5, 0.2])
-    pairs = [Plan.of(p, x, None, tolerance).cost()[1] for tolerance in (1e-3, 1e-6, 1e-9)]
+    pairs = [TreePlan.of(p, x, None, tolerance).cost()[1] for tolerance in (1e-3, 1e-6, 1e-9)]
     assert pairs[0] < pairs[1] < pairs[2] < 20_000
 
 
@@ -223,7 +224,7 @@ def test_auto_says_what_it_takes_and_why(caplog):
     with caplog.at_level(logging.DEBUG, "frostline"):
         m = fl.mean_map(head, x)
     assert choose(head, x).engine == "tree" and "instead of 12,000 sources" in caplog.text
-    assert np.abs(m - fl.mean_map(head, x, engine="dense")).max() <= 1e-8
+    assert np.abs(m - fl.mean_map(head, x, engine="dense")).max() <= MEAN_MAP
     assert choose(head, x, tolerance=1e-15).engine == "dense"
     wide = fl.Attention.from_matrices(np.eye(8), np.eye(8), 1.0)
     assert choose(wide, fl.sample.uniform(2000, 8, seed=0)).reason == "d = 8"
@@ -249,7 +250,7 @@ def test_half_precision_and_strides():
     turned = np.asfortranarray(x)
     assert np.abs(fl.mean_map(head, turned, engine="tree") - plain).max() <= 2e-8
     low = fl.mean_map(head, x.astype(np.float32), engine="tree")
-    assert low.dtype == np.float32 and np.abs(low - plain).max() < 1e-5
+    assert low.dtype == np.float32 and np.abs(low - plain).max() < FLOAT32_LOW_D
 
 
 def test_a_run_by_the_tree_is_the_run():
@@ -268,11 +269,11 @@ def test_weights_too_far_apart_for_compiled_loops():
     weights = np.array([1e-304, 1.0])
     head = fl.Attention.from_matrices(np.eye(2), np.eye(2), 1e5)
     many = np.repeat(y[:1], 300_000, axis=0)
-    assert np.abs(fl.mean_map(head, many, sources=y, weights=weights) - many).max() <= 1e-8
+    assert np.abs(fl.mean_map(head, many, sources=y, weights=weights) - many).max() <= MEAN_MAP
     with pytest.raises(BadParameter, match="too little for the tree engine"):
         fl.mean_map(head, many, sources=y, weights=weights, engine="tree")
     weights[0] = 1e-250
-    assert np.abs(fl.mean_map(head, many[:9], sources=y, weights=weights, engine="tree") - many[:9]).max() <= 1e-8
+    assert np.abs(fl.mean_map(head, many[:9], sources=y, weights=weights, engine="tree") - many[:9]).max() <= MEAN_MAP
 
 
 @pytest.mark.parametrize("seed", [1417, 1, 2, 3, 4])
@@ -283,7 +284,7 @@ def test_equal_points_in_very_small_boxes(seed, jitter):
     y = np.stack([np.cos(angles), np.sin(angles)], 1)
     head = fl.Attention.from_matrices(np.eye(2), np.eye(2), 1.0)
     found = fl.mean_map(head, y, tolerance=1e-12, engine="tree")
-    assert np.abs(found - fl.mean_map(head, y, engine="blocks")).max() <= 1e-12
+    assert np.abs(found - fl.mean_map(head, y, engine="blocks")).max() <= ROUNDING
 
 
 @pytest.mark.parametrize("engine", ["tree", "dense", "fused"])

@@ -14,6 +14,7 @@ from frostline.encoders import load as loading
 from frostline.encoders import verify as proof
 from frostline.sphere import unit_rows
 from tests.encoders import tiny
+from tests.tolerances import FLOAT32_PASS, SPECTRUM
 
 FAMILIES = [family.name for family in adapters.FAMILIES]
 
@@ -68,7 +69,7 @@ def test_heads_are_attention_objects_with_the_same_logits(opened):
         B, V, _, bias = head.matrices
         assert np.linalg.norm(B, 2) == pytest.approx(1)
         assert np.allclose(row_free(head.beta * (u @ B @ u.T + u @ bias)), row_free(logits[number]))
-        assert np.allclose(V.sum(0), 0, atol=1e-10)
+        assert np.allclose(V.sum(0), 0, atol=SPECTRUM)
 
 
 def test_only_padding_tells_batches_apart(opened):
@@ -82,7 +83,7 @@ def test_only_padding_tells_batches_apart(opened):
     (batch,) = forward.batches(tokenized)
     seen = forward.see(encoder, model, batch)
     for number, x in zip(batch.numbers, forward.rows(seen, seen.states[-1]), strict=True):
-        assert np.allclose(x, own[number].states[-1][0].double().numpy(), atol=1e-4)
+        assert np.allclose(x, own[number].states[-1][0].double().numpy(), atol=FLOAT32_PASS)
 
 
 def test_looking_through_a_layer_is_what_the_model_does(opened):
@@ -96,8 +97,8 @@ def test_looking_through_a_layer_is_what_the_model_does(opened):
         at = positions.positions(encoder, model, number, len(x))
         look = glass.look(u * glass.layer.norm.radius(size)[:, None], at=at)
         own = seen.updates[number][0].double().numpy()
-        assert np.allclose(glass.update(look.seen["real"]), own - own.mean(-1, keepdims=True), atol=1e-4)
-        assert np.allclose(glass.layer.norm.past(u, size), x - x.mean(-1, keepdims=True), atol=1e-4)
+        assert np.allclose(glass.update(look.seen["real"]), own - own.mean(-1, keepdims=True), atol=FLOAT32_PASS)
+        assert np.allclose(glass.layer.norm.past(u, size), x - x.mean(-1, keepdims=True), atol=FLOAT32_PASS)
 
 
 def test_half_a_layer_at_zero_temperature(opened):

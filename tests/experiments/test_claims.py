@@ -9,7 +9,7 @@ import pytest
 import frostline as fl
 from frostline.errors import BadParameter
 from frostline.experiments import setting
-from frostline.experiments.claim import Check, Judgement
+from frostline.experiments.claim import Criterion, Judgement
 from frostline.experiments.claims import theorem, training
 from frostline.experiments.claims.catalogue import CLAIMS, chosen
 
@@ -215,7 +215,7 @@ def test_the_quick_size_gives_the_same_verdicts(seed):
 
 def test_verdicts():
     def verdict(*holds):
-        return Judgement("", [Check("", "", "", one) for one in holds]).verdict
+        return Judgement("", [Criterion("", "", "", one) for one in holds]).verdict
 
     assert verdict(True, True) == "holds" and verdict(True, None) == "undecided" == verdict()
     assert verdict(True, None, False) == "fails"
@@ -225,7 +225,7 @@ def test_checks_of_the_software_are_no_evidence():
     """Alone they decide nothing; where one fails, nothing is believed, and a failed claim stays failed."""
 
     def judged_with(*checks):
-        return Judgement("all well", [Check("it", "this", "that", holds, software) for holds, software in checks])
+        return Judgement("all well", [Criterion("it", "this", "that", holds, software) for holds, software in checks])
 
     assert judged_with((True, True)).verdict == "undecided"
     assert judged_with((True, False), (True, True)).verdict == "holds"

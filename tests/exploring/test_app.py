@@ -9,12 +9,14 @@ import socket
 import time
 import tomllib
 import zipfile
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 import frostline as fl
 from frostline.exploring.address import read, to_spec
+from frostline.exploring.app import MOST_STREAMS
 from frostline.exploring.messages import FINEST, unpack
 from frostline.exploring.saved_folders import open_folder
 from frostline.files.plain_json import plain
@@ -22,6 +24,7 @@ from frostline.runs import schema as specs
 from frostline.runs.predict import predict
 from frostline.runs.schema import to_table
 from tests.exploring.conftest import exploring
+from tests.web.burst import burst
 
 SMALL = "n=100&until=1"
 
@@ -156,6 +159,31 @@ def test_folders_that_cannot_be_opened(tmp_path):
         (tmp_path / "audit" / "scenes.json").write_text(text)
         with pytest.raises(fl.errors.FrostlineError, match="not a whole audit"):
             open_folder(tmp_path / "audit")
+
+
+def test_a_burst_starts_no_more_runs_than_there_are_places(client):
+    with ExitStack() as stack:
+        statuses = [reply.status for reply in burst(stack, client.address, "/run?n=20000&until=100", 60)]
+    assert statuses.count(200) == MOST_STREAMS and statuses.count(503) == 60 - MOST_STREAMS
+    assert wait_for(lambda: client.explorer.running == 0)
+
+
+def test_head_is_answered_like_get(client):
+    for path in (
+        "/",
+        "/explore.css",
+        "/explore.js",
+        "/about",
+        "/healthz",
+        "/opened",
+        "/theory",
+        "/rows/B",
+        "/spec.toml",
+    ):
+        got, head = client.get(path), client.ask("HEAD", path)
+        assert (head.status, head.body) == (got.status, b"")
+        assert head.headers["content-type"] == got.headers["content-type"]
+    assert client.ask("HEAD", f"/run?{SMALL}").status == 200 and client.explorer.running == 0
 
 
 SLOW = "n=2000&B2=0,1,0;-1,0,0;0,0,1&V2=1,1,1&until=0.3"

@@ -8,6 +8,7 @@ from frostline.exploring.address import read, times_of, to_spec
 from frostline.exploring.frames import MOST_DRAWN, show, show_again
 from frostline.exploring.messages import FINEST, pack, unpack
 from frostline.runs.build import build_heads, build_stepper, build_tokens
+from tests.tolerances import EXACT_DISTANCE
 
 FINE = 0.5 / FINEST + 1e-12
 """Half of what 16 bits resolve."""
@@ -47,7 +48,7 @@ def test_frames_are_the_run_and_the_overlay_is_the_limit(address):
         assert facts["t"] == t and np.abs(positions / FINEST - x).max() <= FINE
     exact = fl.distance_curve(run)
     w = np.array([facts["w"] for facts, _ in frames])
-    assert w == pytest.approx(exact.values, rel=1e-9)
+    assert w == pytest.approx(exact.values, rel=EXACT_DISTANCE)
     assert messages[-1][0]["status"] == run.status
 
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import frostline as fl
 from frostline.cli import main
+from tests.tolerances import ROUNDING, SAME_TEXT
 
 FILES = Path(__file__).parent / "0.1.0"
 
@@ -24,7 +25,7 @@ def test_a_run_directory():
     summary = json.loads((FILES / "run" / "summary.json").read_text())
     assert run.times.tolist() == [0.0, 0.5, 1.0] and run.tokens.shape == (3, 12, 3)
     distances = [fl.wasserstein(tokens, fl.limit(run.layers[0])(run.initial)).value for tokens in run.tokens]
-    np.testing.assert_allclose(distances, summary["distance_at_times"]["value"], rtol=1e-12)
+    np.testing.assert_allclose(distances, summary["distance_at_times"]["value"], rtol=ROUNDING)
 
 
 def test_a_baseline_gives_the_scores_it_gave():
@@ -32,8 +33,16 @@ def test_a_baseline_gives_the_scores_it_gave():
     before = json.loads((FILES / "scores.json").read_text())
     now = base.score(FILES / "model", texts=before["texts"])
     # In float32, on another processor perhaps.
-    np.testing.assert_allclose(now.scores, before["scores"], rtol=1e-3)
+    np.testing.assert_allclose(now.scores, before["scores"], rtol=SAME_TEXT)
     np.testing.assert_allclose(now.p_values, before["p_values"], rtol=1e-6)
+
+
+def test_a_baseline_has_the_name_and_the_identity_it_always_had(tmp_path):
+    """Events and metrics name a baseline by its identity: no later version may give the same file another one."""
+    base = fl.load_baseline(FILES / "enc.frost")
+    assert base.name == "model" and base.judges["full"].conformal.counts.tolist() == [120]
+    assert base.identity == "0f44b2dc61196835c2ae08435f0a3fffd83113ae53dcc3cf6fc8e8e6da1696a6"
+    assert fl.load_baseline(base.save(tmp_path / "again.frost")).identity == base.identity
 
 
 def test_a_table_of_runs(tmp_path):

@@ -11,6 +11,7 @@ from frostline.theory.rates import rates
 from frostline.transport.atoms import two_atoms
 from frostline.transport.index_coupling import index_coupling
 from tests.problems import head_with, jordan, symmetric
+from tests.tolerances import SLOPE
 
 CLOCKS = [0.3, 1.0, 3.0, 8.0]
 
@@ -174,7 +175,7 @@ def test_index_coupling_at_a_defective_eigenvalue(blocks, r, p):
         rises = np.diff(scaled)
         assert rises.min() > 0.85 * rises.max() and scaled[-1] > 1.4 * scaled[0]
     else:
-        assert slope == pytest.approx(-min(1, r / p), abs=0.03) and scaled.max() / scaled.min() < 1.2
+        assert slope == pytest.approx(-min(1, r / p), abs=SLOPE) and scaled.max() / scaled.min() < 1.2
 
 
 def test_the_distance_itself_falls_faster_where_errors_cancel():
@@ -200,12 +201,12 @@ def test_the_distance_itself_falls_faster_where_errors_cancel():
     ):
         share = float(w[fl.limit(head)(x0)[:, 0] > 0].sum())
         found = [two_atoms(x, w, atoms, share, p=p) for x in moved(head, x0, when * clocks)]
-        assert slope(found) == pytest.approx(law, abs=0.03)
+        assert slope(found) == pytest.approx(law, abs=SLOPE)
     x0, weights = tokens_near_the_small_top((2, 2), 20_000, rng)
     head = defective_head((2, 2))
     basis = fl.limit(head).basis
     frames = moved(head, x0, clocks)
     outside = [np.linalg.norm(x - fl.sphere.normalise(x @ basis.T @ basis), axis=1) for x in frames]
-    assert slope([(weights @ far**3) ** (1 / 3) for far in outside]) == pytest.approx(-1.0, abs=0.03)
+    assert slope([(weights @ far**3) ** (1 / 3) for far in outside]) == pytest.approx(-1.0, abs=SLOPE)
     goal = fl.limit(head)(x0)
-    assert slope([index_coupling(x, goal, p=3, weights=weights) for x in frames]) == pytest.approx(-2 / 3, abs=0.03)
+    assert slope([index_coupling(x, goal, p=3, weights=weights) for x in frames]) == pytest.approx(-2 / 3, abs=SLOPE)

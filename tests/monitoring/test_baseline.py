@@ -18,6 +18,7 @@ from frostline.monitoring.reference_states import read_reference
 from frostline.monitoring.watch import watch
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh, sentences
+from tests.tolerances import SAME_TEXT
 
 
 def test_fresh_text_is_normal_and_other_text_is_not(base, folder):
@@ -37,7 +38,7 @@ def test_scores_do_not_depend_on_batches(base, folder):
     texts = fresh(40)
     together = base.score(folder, texts=texts).scores
     alone = np.concatenate([base.score(folder, texts=[text]).scores for text in texts[:6]])
-    assert np.allclose(together[:6], alone, atol=1e-3)
+    assert np.allclose(together[:6], alone, atol=SAME_TEXT)
 
 
 def test_a_file_gives_the_same_scores(base, frost, folder):
@@ -153,9 +154,11 @@ def test_shards_merge_into_the_baseline_of_all_their_texts(base, folder, tmp_pat
     texts = sentences(1000, seed=0)
     shards = [fl.baseline(folder, texts=own, keep_texts=True) for own in (texts[:550], texts[450:])]
     files = [shard.save(tmp_path / f"{number}.frost") for number, shard in enumerate(shards)]
-    merged = fl.merge(folder, [load_baseline(file) for file in files])
-    whole = fl.baseline(folder, texts=texts)
-    assert merged.about == whole.about and len(merged.texts) == 1000 and not whole.texts
+    merged = fl.merge(folder, [load_baseline(file) for file in files], name="all of them")
+    whole = fl.baseline(folder, texts=texts, name="all of them")
+    assert (
+        merged.name == "all of them" and merged.about == whole.about and len(merged.texts) == 1000 and not whole.texts
+    )
     some = fresh(10)
     assert np.array_equal(merged.score(folder, texts=some).scores, whole.score(folder, texts=some).scores)
     with pytest.raises(fl.errors.BadBaseline, match="did not keep its texts"):
@@ -207,3 +210,41 @@ def test_texts_that_are_hard_to_read(base, folder):
         base.score(folder, texts=["ice", "  "])
     with pytest.raises(fl.errors.BadText, match="give a list"):
         base.score(folder, texts="ice")
+
+
+def test_the_identity_of_a_baseline(base, frost, folder, tmp_path):
+    """The same whoever opens the file and saves it again; another for every other baseline of the model."""
+    again = load_baseline(frost)
+    assert again.identity == base.identity and len(base.identity) == 64
+    assert load_baseline(again.save(tmp_path / "copy.frost")).identity == base.identity
+    full = base.judges["full"]
+    table = full.conformal.table.clone()
+    table[0, 0] -= 1
+    moved = replace(full, conformal=replace(full.conformal, table=table))
+    kinds = ("other", *full.detector.directions.kinds[1:])
+    renamed = replace(full.detector, directions=replace(full.detector.directions, kinds=kinds))
+    others = [
+        replace(base, judges={**base.judges, "full": moved}),
+        replace(base, judges={**base.judges, "full": replace(full, detector=renamed)}),
+        replace(base, about={**base.about, "name": "another"}),
+        replace(base, about={**base.about, "seed": 1}),
+        replace(base, texts=("one text",)),
+    ]
+    identities = {other.identity for other in others}
+    assert len(identities) == len(others) and base.identity not in identities
+
+
+def test_the_name_of_a_baseline(base, folder, tmp_path):
+    """The last part of the model's name, or the one it was given, which its file keeps."""
+    assert base.name == folder.name and f"Its name is {folder.name}" in base.describe()
+    given = replace(base, about={**base.about, "name": "shop reviews"})
+    again = load_baseline(given.save(tmp_path / "given.frost"))
+    assert again.name == again.facts()["name"] == "shop reviews" and again.identity == given.identity
+    assert again.identity[:12] in again.describe() and again.facts()["identity"] == again.identity
+    assert replace(base, about={**base.about, "model": ""}).name == "baseline"
+    assert replace(base, about={**base.about, "model": "\x1b[31m" + "x" * 500}).name.isprintable()
+    for name in ("", "a\nb", "x" * 101, "\x1b[31m"):
+        with pytest.raises(fl.errors.BadParameter, match="1 to 100 printable characters"):
+            fl.baseline(folder, fresh(3), name=name)
+        with pytest.raises(fl.errors.BadParameter, match="1 to 100 printable characters"):
+            fl.merge(folder, [base, base], name=name)

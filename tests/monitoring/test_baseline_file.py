@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from frostline.cli import main
 from frostline.errors import BadBaseline
-from frostline.monitoring import baseline_file as module
+from frostline.monitoring.baseline_content import content_hash
 from frostline.monitoring.baseline_file import load_baseline
 from tests.monitoring.sentences import fresh
 from tests.monitoring.test_baseline import open_header
@@ -39,7 +39,7 @@ def forge(whole, tmp_path):
         own = {name: tensor for name, tensor in (whole.tensors | (tensors or {})).items() if tensor is not None}
         told = {key: value for key, value in (whole.header | (header or {})).items() if key != "checksum"}
         told = {key: value for key, value in told.items() if value is not ...}
-        told["checksum"] = module._checksum(own, told)
+        told["checksum"] = content_hash(own, told)
         save_file(own, tmp_path / "forged.frost", {"frostline": json.dumps(told)})
         return tmp_path / "forged.frost"
 
@@ -129,6 +129,14 @@ STRANGE = [
 ]
 
 
+def test_every_name_that_is_wrong(forge):
+    """A baseline need not have a name; one that it has is short and printable."""
+    assert load_baseline(forge(header={"name": "text"})).name == "text"
+    for value in STRANGE:
+        if value != "text":
+            assert "name is" in refused(forge(header={"name": value}))
+
+
 @pytest.mark.parametrize("key", ["model", "shape", "model_sha256", "tokenizer_sha256", "texts", "judges", "version"])
 def test_every_key_of_the_header_that_is_wrong(forge, key):
     refused(forge(header={key: ...}))
@@ -183,6 +191,22 @@ def test_files_that_were_cut_or_spoilt(frost, tmp_path):
 def forged_header(header, data):
     told = json.dumps(header).encode()
     return len(told).to_bytes(8, "little") + told + data
+
+
+def test_every_surface_that_is_wrong(forge, whole, folder):
+    surface = whole.header["surface"]
+    for value in STRANGE:
+        assert "surface" in refused(forge(header={"surface": value}))
+        for key in surface:
+            if value != {}:
+                assert "surface" in refused(forge(header={"surface": surface | {key: value}}))
+        assert "surface" in refused(forge(header={"surface": surface | {"scripts": {"Latin": value}}}))
+        assert "surface" in refused(forge(header={"surface": surface | {"shares": {"markup": value}}}))
+    assert "surface" in refused(forge(header={"surface": surface | {"scripts": {HOSTILE: [1.0, 1.0]}}}))
+    assert "surface" in refused(forge(header={"surface": surface | {"shares": {"other": 0.5}}}))
+    for part in ({"scripts": {}}, {"shares": {}}):
+        found = load_baseline(forge(header={"surface": surface | part})).score(folder, texts=["ice " * 50, "ice < ice"])
+        assert len(found.p_values) == 2
 
 
 def test_a_model_without_probes_has_reasons(forge, whole, folder):

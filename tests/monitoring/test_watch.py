@@ -17,6 +17,7 @@ from frostline.monitoring.judge import Judge
 from frostline.monitoring.watch import watch
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh
+from tests.tolerances import P_VALUE, SAME_TEXT
 
 
 def batch(tokenizer, texts):
@@ -132,7 +133,7 @@ def test_single_texts_are_gathered_and_give_the_same_numbers(base, live):
     assert (
         np.allclose(found[1], found[16])
         and np.allclose(found[1], found[64])
-        and np.allclose(found[1], together.recent, atol=0.011)
+        and np.allclose(found[1], together.recent, atol=P_VALUE)
     )
 
 
@@ -154,7 +155,7 @@ def test_the_light_profile_is_calibrated_too(base, live, folder):
         model(**batch(tokenizer, texts))
     # The number of p-values up to 5 % lies in a 99.9 % interval for 180 calibration texts.
     assert 0.005 < np.mean(np.array(seen.recent) <= 0.05) < 0.12
-    assert np.allclose(seen.recent, base.score(folder, texts=texts, level="light").p_values, atol=0.011)
+    assert np.allclose(seen.recent, base.score(folder, texts=texts, level="light").p_values, atol=P_VALUE)
     with pytest.raises(fl.errors.BadParameter, match="full, light"):
         watch(model, base, profile="heavy")
 
@@ -212,7 +213,7 @@ def test_compiled_models_are_watched_whichever_came_first(base, live, folder):
         bare = compiled(**one).last_hidden_state
         with watch(compiled, base) as seen:
             assert torch.equal(compiled(**one).last_hidden_state, bare)
-            assert seen.failures == 0 and np.allclose(seen.last.p_values, expected, atol=0.011)
+            assert seen.failures == 0 and np.allclose(seen.last.p_values, expected, atol=P_VALUE)
         assert torch.equal(compiled(**one).last_hidden_state, bare) and seen.texts == 20
         # Another model of the class, compiled while the first is in use: code is shared, hooks are not.
         model, other = copy.deepcopy(live[0]), copy.deepcopy(live[0])
@@ -220,7 +221,7 @@ def test_compiled_models_are_watched_whichever_came_first(base, live, folder):
             torch.compile(other, backend="eager")(**one)
             compiled = torch.compile(model, backend="eager")
             assert torch.equal(compiled(**one).last_hidden_state, bare)
-            assert seen.failures == 0 and np.allclose(seen.last.p_values, expected, atol=0.011)
+            assert seen.failures == 0 and np.allclose(seen.last.p_values, expected, atol=P_VALUE)
 
 
 def test_pipelines_and_sentence_transformers(base, folder, tmp_path):
@@ -229,12 +230,12 @@ def test_pipelines_and_sentence_transformers(base, folder, tmp_path):
     pipe = transformers.pipeline("feature-extraction", model=str(folder), tokenizer=str(folder), device="cpu")
     with fl.wrap(pipe, base) as seen:
         pipe(texts)
-        assert seen.texts == 20 and np.allclose(seen.recent, expected, atol=0.011)
+        assert seen.texts == 20 and np.allclose(seen.recent, expected, atol=P_VALUE)
     sentences = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     before = sentences.encode(texts)
     with fl.wrap(sentences, base) as seen:
         assert np.array_equal(sentences.encode(texts), before)
-        assert seen.texts == 20 and np.allclose(sorted(seen.recent), sorted(expected), atol=0.011)
+        assert seen.texts == 20 and np.allclose(sorted(seen.recent), sorted(expected), atol=P_VALUE)
     with pytest.raises(fl.errors.BadModel, match="neither a SentenceTransformer"):
         fl.wrap(object(), base)
 
@@ -267,7 +268,7 @@ def test_padding_on_the_left_changes_nothing(base, live):
         model(**batch(tokenizer, texts))
         right = seen.last
         model(**one)
-        assert np.allclose(seen.last.scores, right.scores, atol=1e-3)
+        assert np.allclose(seen.last.scores, right.scores, atol=SAME_TEXT)
 
 
 def test_odd_passes(base, live):

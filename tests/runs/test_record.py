@@ -21,6 +21,7 @@ from frostline.runs import directory as store
 from frostline.runs import schema as specs
 from frostline.runs.build import build_heads, build_tokens
 from frostline.runs.record import record
+from tests.tolerances import ROUNDING
 
 PLAIN = {"tokens": 60, "dimension": 3, "beta": 20.0, "B": [1.0, 0.5, 0.2], "until": 2.0, "step": 0.1}
 FILES = {"arrays.safetensors", "distance.png", "distance.svg", "provenance.json", "spec.toml", "summary.json"} | {
@@ -123,7 +124,7 @@ def test_tokens_without_a_limit_are_counted_and_left_out(tmp_path):
     np.save(tmp_path / "x.npy", np.eye(3))
     tokens = {"distribution": "file", "path": str(tmp_path / "x.npy")}
     summary = record(spec(tmp_path / "run", tokens=tokens)).summary
-    assert summary["tokens_without_limit"] == 2 and summary["distance"]["first"] == pytest.approx(0, abs=1e-12)
+    assert summary["tokens_without_limit"] == 2 and summary["distance"]["first"] == pytest.approx(0, abs=ROUNDING)
 
 
 def wait_for(condition, seconds=60):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from frostline.errors import BadArray, BadParameter, BadSpec
 from frostline.runs import schema as specs
 from frostline.runs.build import build_heads, build_tokens
+from tests.tolerances import ROUNDING
 
 PLAIN = {"tokens": 50, "dimension": 3, "beta": 10.0, "B": [1.0, 0.5, 0.2], "until": 1.0}
 
@@ -71,7 +72,7 @@ def test_heads_inherit_value_and_bias_and_a_beta_flag_overrides_them_all(tmp_pat
 def test_every_distribution_builds_and_repeats(tokens):
     _, x, w = build(tokens=tokens)
     assert np.array_equal(x, build(tokens=tokens)[1])
-    assert np.abs(np.linalg.norm(x, axis=1) - 1).max() < 1e-12
+    assert np.abs(np.linalg.norm(x, axis=1) - 1).max() < ROUNDING
     assert (w is not None) == (tokens.get("distribution") == "nodes")
 
 
@@ -192,7 +193,7 @@ def test_float32_and_big_endian_files_are_read_as_float64(tmp_path):
     for dtype in (np.float32, ">f8"):
         np.save(tmp_path / "x.npy", x.astype(dtype))
         found = build(tokens={"distribution": "file", "path": str(tmp_path / "x.npy")})[1]
-        assert found.dtype == np.float64 and np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-12
+        assert found.dtype == np.float64 and np.abs(np.linalg.norm(found, axis=1) - 1).max() < ROUNDING
 
 
 def test_pickled_arrays_are_never_loaded(tmp_path):

@@ -23,8 +23,8 @@ BODIES |= st.lists(st.text(max_size=60), max_size=5).map(lambda texts: json.dump
 
 
 def found(client, examples, tmp_path):
-    """What schemathesis finds (nothing: an empty text), with all its checks but one: what a schema cannot say, a text
-    without tokens, is refused, too."""
+    """What schemathesis finds (nothing: an empty text), with all its checks but one: what a schema cannot say, half a
+    character in a text, is refused, too."""
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{client.url}/openapi.json", "--url", client.url]
     command += ["--max-examples", str(examples), "--checks", "all", "--exclude-checks", "positive_data_acceptance"]
     command += ["--seed", "1", "--generation-database", "none", "--exclude-path", "/stream", "--no-color"]

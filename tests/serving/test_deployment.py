@@ -5,18 +5,20 @@ import re
 import shutil
 import subprocess
 import time
-from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
 
-from frostline.web.server import listen
+from frostline.web.request_limits import Limits
+from frostline.web.server import listen, longest_stop
 from tests.monitoring.sentences import fresh
+from tests.serving.client import Client
 from tests.serving.conftest import serving
+from tests.serving.manifests import DEPLOY, objects, packages, pods, size, stages, unit
+from tests.serving.process import process
 from tests.serving.test_app import STRANGE
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "frostline.rules.yml"
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus on this machine")
 
@@ -89,13 +91,166 @@ def test_commands_of_the_kit_are_commands(tmp_path):
 
     said = CliRunner().invoke(main, ["serve", "--help"], env={"COLUMNS": "200"}).stdout
     container = (DEPLOY / "Containerfile").read_text()
-    for text in ((DEPLOY / "frostline.service").read_text(), container):
+    manifest = " ".join(pods("serve.yaml")[0]["containers"][0]["command"])
+    for text in ((DEPLOY / "frostline.service").read_text(), container, manifest):
         flags = set(re.findall(r"--(?:model|host|port|events|quiet|token-file)\b", text))
         assert {"--model", "--host", "--events"} <= flags and all(flag in said for flag in flags)
     copies = re.findall(r"^COPY (.*) \S+$", container, re.MULTILINE)
     assert copies
     for line in copies:
         assert all((DEPLOY.parent / name).exists() for name in line.split())
+
+
+def test_the_image_that_serves_has_no_dask_and_the_other_has_it():
+    assert {"serve", "sweep"} <= set(stages())
+    serving, sweeping = packages("serve"), packages("sweep")
+    assert {"torch", "fastapi", "uvicorn", "prometheus-client", "transformers"} <= serving
+    assert not {name for name in serving if "dask" in name or name == "distributed"}
+    assert {"torch", "distributed"} <= sweeping and "fastapi" not in sweeping
+
+
+def test_images_run_as_a_number_and_name_a_whole_version_of_python():
+    (base,) = {base for base, _ in stages().values() if base not in stages()}
+    assert re.search(r"/python:3\.\d+\.\d+-slim-\w+$", base)
+    users = {line.split()[1] for _, lines in stages().values() for line in lines if line.startswith("USER ")}
+    (user,) = users
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+    for name in ("serve", "sweep"):
+        assert f"USER {user}" in stages()[name][1]
+    uid, gid = map(int, user.split(":"))
+    for pod in (*pods("serve.yaml"), *pods("sweep.yaml")):
+        context = pod["securityContext"]
+        assert (context["runAsUser"], context["runAsGroup"], context["fsGroup"]) == (uid, gid, gid)
+
+
+def test_whoever_ends_the_server_waits_until_it_has_ended():
+    """Grace periods cover the longest stop, and are not so long that a hung process is left alone for minutes."""
+    stop = longest_stop(Limits())
+    (pod,) = pods("serve.yaml")
+    (container,) = pod["containers"]
+    command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep" and int(seconds) >= 5
+    (systemd,) = unit()["TimeoutStopSec"]
+    (podman,) = re.findall(r"--stop-timeout (\d+)", (DEPLOY / "Containerfile").read_text())
+    for grace in (int(systemd), int(podman), pod["terminationGracePeriodSeconds"] - int(seconds)):
+        assert stop < grace <= 1.5 * stop
+
+
+def test_the_server_itself_waits_no_longer_than_it_says():
+    from frostline.web.server import CLOSING, make_server
+
+    server = make_server(lambda *_: None, Limits(), lambda: None)
+    assert server.config.timeout_graceful_shutdown + CLOSING == longest_stop(Limits())
+
+
+def test_the_unit_is_locked_up():
+    settings = unit()
+    assert settings["SystemCallFilter"] == ["@system-service", "~@privileged"]
+    assert settings["SystemCallErrorNumber"] == ["EPERM"] and settings["SystemCallArchitectures"] == ["native"]
+    assert settings["CapabilityBoundingSet"] == [""] and settings["DynamicUser"] == ["yes"]
+    # Compiled code is made at run time.
+    assert "MemoryDenyWriteExecute" not in settings
+    (most,), (pod,) = settings["MemoryMax"], pods("serve.yaml")
+    assert size(most) == size(pod["containers"][0]["resources"]["limits"]["memory"]) >= 2**30
+
+
+@pytest.mark.parametrize("name", ["serve.yaml", "sweep.yaml"])
+def test_manifests_are_those_kubernetes_knows(name):
+    from kubernetes_validate import ValidationError, validate
+
+    for part in objects(name):
+        for version in ("1.29", "1.37"):
+            validate(part, version, strict=True)
+            with pytest.raises(ValidationError):
+                validate({**part, "spec": {**part["spec"], "replicsa": 1}}, version, strict=True)
+
+
+@pytest.mark.parametrize("name", ["serve.yaml", "sweep.yaml"])
+def test_pods_may_do_nothing_they_need_not(name):
+    for pod in pods(name):
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+            limit = size(container["resources"]["limits"]["memory"])
+            assert limit >= size(container["resources"]["requests"]["memory"])
+            mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+            # The root is read-only: temporary files and compiled loops need a place.
+            assert set(mounts) == volumes and mounts["tmp"] == "/tmp"
+            folders = [one["value"] for one in container.get("env", ()) if one["name"] in ("HOME", "NUMBA_CACHE_DIR")]
+            assert all(folder.startswith("/tmp") for folder in folders)
+
+
+def test_the_manifest_for_serving_hangs_together(client):
+    """Selectors, ports, probes and the token name what there is; every written file lies on a volume."""
+    by_kind = {part["kind"]: part for part in (*objects("serve.yaml"), *objects("servicemonitor.yaml"))}
+    labels = by_kind["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    for kind in ("Deployment", "PodDisruptionBudget"):
+        assert by_kind[kind]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert by_kind["Service"]["spec"]["selector"].items() <= labels.items()
+    # One at a time may leave, and there is another one then.
+    assert by_kind["PodDisruptionBudget"]["spec"]["maxUnavailable"] < by_kind["Deployment"]["spec"]["replicas"]
+    pod = by_kind["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (port,) = container["ports"]
+    assert by_kind["Service"]["spec"]["ports"][0]["targetPort"] == port["name"] and port["containerPort"] == 8421
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["port"] == port["name"] and client.get(asked["path"]).status == 200
+    # A service that stops, or has trouble with its disk, is not to be killed for it.
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    command = container["command"]
+    for flag in ("--model", "--token-file", "--events"):
+        value = command[command.index(flag) + 1]
+        assert any(value.startswith(f"{mount}/") for mount in mounts)
+    assert command[:2] == ["frostline", "serve"] and command[2].startswith("/models/")
+
+
+def test_the_command_of_the_manifest_serves_here(frost, folder, tmp_path):
+    """With folders of this machine in place of its volumes; HEAD is how some load balancers ask."""
+    (pod,) = pods("serve.yaml")
+    (tmp_path / "token").write_text("correct-horse-battery\n")
+    program, verb, baseline, *words = pod["containers"][0]["command"]
+    given = dict(zip(words[:-1:2], words[1::2], strict=True))
+    assert (program, verb, baseline, words[-1]) == ("frostline", "serve", "/models/enc.frost", "--quiet")
+    assert (given.pop("--model"), given.pop("--events")) == ("/models/model", "/var/lib/frostline/events.db")
+    assert given == {"--host": "0.0.0.0", "--token-file": "/etc/frostline/token"}
+    flags = ["--host", "0.0.0.0", "--token-file", tmp_path / "token", "--quiet"]
+    with process(frost, folder, tmp_path / "e.db", *flags) as client:
+        client = Client(client.url.replace("0.0.0.0", "127.0.0.1"), token="correct-horse-battery")
+        assert len(client.score(fresh(2))["texts"]) == 2 and client.ask("HEAD", "/readyz").status == 200
+        assert Client(client.url).get("/metrics").status == 401
+
+
+def test_the_token_is_one_secret_and_the_monitor_uses_it():
+    """The kind ServiceMonitor is the Prometheus operator's: its fields are checked here."""
+    (monitor,) = objects("servicemonitor.yaml")
+    (service,) = [part for part in objects("serve.yaml") if part["kind"] == "Service"]
+    (pod,) = pods("serve.yaml")
+    (secret,) = [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume]
+    command = pod["containers"][0]["command"]
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1" and monitor["kind"] == "ServiceMonitor"
+    assert set(monitor) == {"apiVersion", "kind", "metadata", "spec"} and monitor["metadata"]["name"]
+    assert set(monitor["spec"]) == {"selector", "endpoints"}
+    assert monitor["spec"]["selector"] == {"matchLabels": service["metadata"]["labels"]}
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] == service["spec"]["ports"][0]["name"] and endpoint["path"] == "/metrics"
+    assert re.fullmatch(r"\d+s", endpoint["interval"])
+    credentials = {"name": secret, "key": command[command.index("--token-file") + 1].rpartition("/")[2]}
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": credentials}
+    # The rules ask for job="frostline"; the operator names jobs after services.
+    assert service["metadata"]["name"] == "frostline"
+    # A file of the secret is read by the group that the pod's user is in, and by nobody else.
+    (mode,) = [volume["secret"]["defaultMode"] for volume in pod["volumes"] if "secret" in volume]
+    assert mode == 0o440
 
 
 def ask(port, path):

@@ -30,12 +30,41 @@ def test_what_is_added_comes_back(tmp_path):
         assert again.add([event()]) == [4]
 
 
-def test_old_and_too_many_events_are_forgotten_but_numbers_go_on(tmp_path):
-    with Events(tmp_path / "e.db", keep=10, days=1) as events:
-        events.add([event(time=time.time() - 2 * 86400), *[event() for _ in range(20)]])
-        events.prune()
-        assert [one.id for one in events.select()] == list(range(12, 22))
-        assert events.add([event()]) == [22]
+def test_everything_that_an_event_says_is_kept(tmp_path):
+    said = {"who": "ä", "why": "\ud800"}
+    given = [
+        event(kind, number, source="shop", text_id=f"id {number}", baseline="3fa9c10b2d44", details=said)
+        for number, kind in enumerate(module.KINDS)
+    ]
+    with Events(tmp_path / "e.db", baseline="000000000000") as events:
+        events.add([*given, event(source="other")])
+        *stored, last = events.select()
+        assert [one.facts() | {"id": None, "details": {}} for one in stored] == [
+            one.facts() | {"details": {}} for one in given
+        ]
+        assert stored[0].details == {"who": "ä", "why": "?"} and last.baseline == "000000000000"
+        assert [one.id for one in events.select(source="other")] == [len(given) + 1]
+
+
+def test_a_state_belongs_to_a_baseline(tmp_path):
+    for baseline, level in (("a", 1.0), ("b", 2.0), ("", 3.0)):
+        with Events(tmp_path / "e.db", baseline=baseline) as events:
+            assert events.state() == {}
+            events.add([], {"level": level})
+    for baseline, level in (("a", 1.0), ("b", 2.0), ("", 3.0)):
+        with Events(tmp_path / "e.db", baseline=baseline) as events:
+            assert events.state() == {"level": level}
+
+
+def test_states_of_old_baselines_do_not_heap_up(tmp_path):
+    for number in range(20):
+        with Events(tmp_path / "e.db", baseline=f"{number}") as events:
+            events.add([], {"number": number})
+    with Events(tmp_path / "e.db", baseline="19") as events:
+        assert events.state() == {"number": 19}
+        assert events._connection.execute("SELECT count(*) FROM state").fetchone()[0] <= 16
+    with Events(tmp_path / "e.db", baseline="0") as events:
+        assert events.state() == {}
 
 
 def test_a_full_disk_keeps_events_in_memory_until_there_is_room(tmp_path):
@@ -102,6 +131,12 @@ def test_files_that_are_not_ours_are_refused_and_not_touched(tmp_path):
     with sqlite3.connect(foreign) as connection:
         connection.execute("CREATE TABLE precious (x)")
     connection.close()
+    other = tmp_path / "other.db"
+    with Events(other) as events:
+        events.add([event()])
+    with sqlite3.connect(other) as connection:  # sound, and with a table like ours, but of another program
+        connection.execute("PRAGMA application_id = 7")
+    connection.close()
     text = tmp_path / "notes.txt"
     text.write_text("not a database at all, but long enough to be taken for one" * 20)
     newer = tmp_path / "newer.db"
@@ -109,11 +144,18 @@ def test_files_that_are_not_ours_are_refused_and_not_touched(tmp_path):
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
-    for path, said in ((foreign, "not an event file"), (text, "cannot be used"), (newer, "newer frostline")):
+    refused = {
+        foreign: "not an event file",
+        other: "not an event file",
+        text: "cannot be used",
+        newer: "newer",
+    }
+    names = sorted(tmp_path.iterdir())
+    for path, said in refused.items():
         before = path.read_bytes()
         with pytest.raises(BadParameter, match=said):
             Events(path)
-        assert path.read_bytes() == before
+        assert path.read_bytes() == before and sorted(tmp_path.iterdir()) == names
     for path in (tmp_path, tmp_path / "no" / "e.db"):
         with pytest.raises(BadParameter, match="give a file"):
             Events(path)
@@ -139,16 +181,12 @@ def test_a_file_that_is_deleted_or_replaced_is_opened_anew(tmp_path):
         assert events.select() == [] and events.trouble
         path.unlink()
         assert events.add([event("clear")]) == [2] and [one.kind for one in events.select()] == ["strange", "clear"]
-    assert oct((tmp_path / "e.db.lock").stat().st_mode & 0o777) == "0o600"
+        assert oct((tmp_path / "e.db.lock").stat().st_mode & 0o777) == "0o600"
+    assert {left.name for left in tmp_path.iterdir()} == {"e.db"}
 
 
-def test_links_lead_to_the_same_lock_and_damaged_files_are_refused(tmp_path):
+def test_links_lead_to_the_same_lock(tmp_path):
     (tmp_path / "link.db").symlink_to(tmp_path / "e.db")
     with Events(tmp_path / "e.db"), pytest.raises(BadParameter, match="in use by another"):
         Events(tmp_path / "link.db")
     assert oct((tmp_path / "e.db").stat().st_mode & 0o777) == "0o600"
-    with sqlite3.connect(tmp_path / "e.db") as connection:
-        connection.execute("DROP TABLE events")
-    connection.close()
-    with pytest.raises(BadParameter, match="damaged"):
-        Events(tmp_path / "e.db")

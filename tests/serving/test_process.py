@@ -144,6 +144,25 @@ def test_bad_settings_are_one_sentence(frost, folder, tmp_path, monkeypatch):
         assert any(one in lines[0] for one in said.split("|")), lines
 
 
+def test_strange_token_files_are_one_sentence(frost, folder, tmp_path):
+    strange = {
+        "no token has": b"correct-horse-\xff\xfe-battery",
+        "no token has ": b"correct-horse-\x00-battery",
+        "byte-order mark": b"\xef\xbb\xbfcorrect-horse-battery",
+        "is empty": b"\n",
+        "several lines": b"correct-horse-battery\ncorrect-horse-battery\n",
+        "more than 4096 bytes": b"a" * 10**7,
+    }
+    paths = []
+    for number, content in enumerate(strange.values()):
+        paths.append(tmp_path / str(number))
+        paths[-1].write_bytes(content)
+    said = [*strange, "Is a directory", "No such file"]
+    results = serve_each([frost, "--model", folder, "--token-file", path] for path in [*paths, tmp_path, "none"])
+    for words, (code, lines) in zip(said, results, strict=True):
+        assert code == 2 and len(lines) == 1 and words.strip() in lines[0] and "horse" not in lines[0], lines
+
+
 def test_a_port_or_an_event_file_in_use(frost, folder, tmp_path):
     with process(frost, folder, tmp_path / "e.db") as client:
         calls = [

@@ -7,10 +7,9 @@ import time
 import pytest
 from safetensors.torch import load_file, save_file
 
-from frostline.errors import BadParameter
 from frostline.monitoring import baseline_file as module
 from frostline.monitoring.baseline_file import load_baseline
-from frostline.serving.events import APPLICATION, Events, connect
+from frostline.serving.events import APPLICATION, Events, connect, select
 from tests.monitoring.sentences import fresh
 from tests.monitoring.test_baseline import open_header
 from tests.serving.conftest import serving
@@ -39,11 +38,16 @@ def old_events(tmp_path):
 
 
 def test_older_event_files_are_brought_up_to_date(old_events):
-    with pytest.raises(BadParameter, match="format 1"):
-        connect(old_events)
+    reader = connect(old_events)
+    assert [event.id for event in select(reader)] == [7] and list(select(reader, source="shop")) == []
+    reader.close()
+    with Events(old_events, baseline="3fa9c10b2d44") as events:
+        assert events.state() == {}  # an alarm of an unknown baseline is not gone on with
     with Events(old_events) as events:
         (kept,) = events.select()
-        assert (kept.id, kept.p_value, kept.replica) == (7, 0.01, "") and events.state()["level"] == 1.5
+        assert (kept.id, kept.p_value, kept.replica, kept.source) == (7, 0.01, "", "") and events.state()[
+            "level"
+        ] == 1.5
     connect(old_events).close()
 
 

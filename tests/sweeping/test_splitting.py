@@ -7,6 +7,7 @@ import frostline as fl
 from frostline.sweeping import splitting
 from frostline.sweeping.cluster import local
 from tests.encoders import tiny
+from tests.tolerances import ROUNDING
 
 pytest.importorskip("distributed")
 TEXTS = [f"the ice {'melts ' * (k % 5)}water {'frost ' * (k % 7)}line" for k in range(90)]
@@ -26,7 +27,7 @@ def test_queries_are_split(client, d, rng):
     weights /= weights.sum()
     for options in ({}, {"sources": sources}, {"sources": sources, "weights": weights}):
         split = splitting.mean_map(head, x, client=client, **options)
-        assert np.abs(split - fl.mean_map(head, x, engine="dense", **options)).max() < 1e-12
+        assert np.abs(split - fl.mean_map(head, x, engine="dense", **options)).max() < ROUNDING
 
 
 @pytest.mark.slow
@@ -55,7 +56,7 @@ def test_an_audit_is_split(client, tmp_path, live):
         for column in one.column_names:
             a, b = one[column].to_pylist(), other[column].to_pylist()
             if isinstance(a[0], float):
-                assert a == pytest.approx(b, rel=1e-12, abs=1e-12, nan_ok=True), (name, column)
+                assert a == pytest.approx(b, rel=ROUNDING, abs=ROUNDING, nan_ok=True), (name, column)
             else:
                 assert a == b
 

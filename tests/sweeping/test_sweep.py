@@ -26,6 +26,7 @@ from frostline.sweeping.kinds import KINDS
 from tests.encoders import tiny
 from tests.monitoring import conftest as monitoring
 from tests.sweeping.machines import ROOT, wait_for
+from tests.tolerances import ROUNDING
 
 pytest.importorskip("distributed")
 base, folder, frost = monitoring.base, monitoring.folder, monitoring.frost
@@ -110,7 +111,7 @@ def test_arrays_are_kept_on_request(tmp_path):
     head = fl.Attention.from_matrices([[1.0, 0], [0, 0.5]], [[1.0, 0], [0, 1.0]], beta=10.0)
     x0, _ = build_tokens(spec)
     run = fl.simulate(head, x0, until=3.0, stepper=fl.Euler(0.1))
-    assert arrays["tokens"][-1] == pytest.approx(run.tokens[-1], abs=1e-12)
+    assert arrays["tokens"][-1] == pytest.approx(run.tokens[-1], abs=ROUNDING)
 
 
 def test_arrays_that_are_asked_for_later_are_made_and_no_row_is_there_twice(tmp_path):

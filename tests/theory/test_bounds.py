@@ -8,6 +8,7 @@ import pytest
 import frostline as fl
 from frostline.errors import BadParameter, NoLimit
 from frostline.theory.bounds import Bound
+from tests.tolerances import ROUNDING, SLOPE
 
 
 @pytest.fixture
@@ -20,8 +21,8 @@ def test_the_right_hand_side_of_eq_11(made, beta):
     """M(√(log(β+1)/β)·e^{Ct} + e^{−ct}), by hand, at one time and at many."""
     times = [0.0, 0.3, 2.0, 9.0]
     plain = [2.0 * (sqrt(log(beta + 1) / beta) * exp(0.4 * t) + exp(-0.7 * t)) for t in times]
-    assert made(np.array(times), beta) == pytest.approx(plain, rel=1e-12)
-    assert [made(t, beta) for t in times] == pytest.approx(plain, rel=1e-12)
+    assert made(np.array(times), beta) == pytest.approx(plain, rel=ROUNDING)
+    assert [made(t, beta) for t in times] == pytest.approx(plain, rel=ROUNDING)
 
 
 def test_best_time_minimises(made):
@@ -39,7 +40,7 @@ def test_times_and_values_scale_with_beta_as_the_theory_page_says(made):
     """t* ~ log β/(2(C+c)), and the bound there like (log β/β)^{c/(2(C+c))}."""
     cold, colder = 1e20, 1e24
     slope = (made.best_time(colder) - made.best_time(cold)) / np.log(colder / cold)
-    assert slope == pytest.approx(1 / (2 * 1.1), rel=0.03)
+    assert slope == pytest.approx(1 / (2 * 1.1), rel=SLOPE)
     falls = np.log(made.best(colder) / made.best(cold))
     ratio = np.log((np.log(colder) / colder) / (np.log(cold) / cold))
     assert falls / ratio == pytest.approx(0.7 / (2 * 1.1), rel=1e-3)

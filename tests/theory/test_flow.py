@@ -66,7 +66,7 @@ def test_stable_for_very_long_clocks(rng):
     path = fl.zero_temperature(head, x0, times=[0, 1e3, 1e4])
     assert path.clocks[-1].min() * np.linalg.norm(head.A, 2) > 5000
     assert np.abs(np.linalg.norm(path.tokens, axis=-1) - 1).max() < ROUNDING
-    assert np.abs(path.tokens[-1] - fl.limit(head)(x0)).max() < 1e-9
+    assert np.abs(path.tokens[-1] - fl.limit(head)(x0)).max() < ZERO_TEMPERATURE
 
 
 def test_a_fast_rotation_stays_accurate_for_hundreds_of_turns():
@@ -75,7 +75,7 @@ def test_a_fast_rotation_stays_accurate_for_hundreds_of_turns():
     head = fl.Attention.from_matrices(np.eye(2), turning(0.3, omega), beta=1.0)
     t = np.array([0.0, 1.0, 300.0])
     path = fl.zero_temperature(head, [[1.0, 0.0]], times=t)
-    assert np.abs(path.tokens[:, 0] - np.stack([np.cos(omega * t), np.sin(omega * t)], axis=1)).max() < 1e-9
+    assert np.abs(path.tokens[:, 0] - np.stack([np.cos(omega * t), np.sin(omega * t)], axis=1)).max() < ZERO_TEMPERATURE
 
 
 def test_clock_and_time_agree_with_direct_quadrature(rng):
@@ -115,7 +115,7 @@ def test_the_scale_of_B_only_changes_the_clock(scale):
         fl.zero_temperature(fl.Attention.from_matrices(np.diag([1, 0.5, 0.2]) * s, np.eye(3), 1.0), x0, times=TIMES)
         for s in (1.0, scale)
     )
-    assert np.abs(plain.tokens - scaled.tokens).max() < 1e-12
+    assert np.abs(plain.tokens - scaled.tokens).max() < ROUNDING
 
 
 def test_fast_heads_are_integrated_as_well_as_slow_ones():
@@ -150,7 +150,7 @@ class TestKernel:
         path = fl.zero_temperature(head, start, times=[0.5, 3.0])
         # ẋ = P_x V sign(x₁)e₁ = cos(angle)·(unit tangent): angle(t) reaches π/2 only as a limit, so check the angle.
         angle = 2 * np.arctan(np.tanh((0.5 + 2 * np.arctanh(np.tan(0.2))) / 2))
-        assert np.abs(path.tokens[0, 0] - [np.cos(angle), np.sin(angle)]).max() < 1e-9
+        assert np.abs(path.tokens[0, 0] - [np.cos(angle), np.sin(angle)]).max() < ZERO_TEMPERATURE
 
     def test_ker_B_is_met_only_as_the_clock_runs_for_ever(self, rng):
         """Bᵀe^{τA}x₀ = e^{τBᵀV}Bᵀx₀, which never vanishes: a path of rank one keeps its y*, however near it comes."""
@@ -179,7 +179,7 @@ class TestKernel:
         # Angle φ: φ' = ⟨(−sin φ, cos φ), (−1, −1)⟩ = sin φ − cos φ: falls to −π/2 in finite time when φ < π/4.
         speed = lambda phi: 1 / (np.cos(phi) - np.sin(phi))  # noqa: E731
         for token, phi in zip(path.ended, (0.3, -0.3), strict=True):
-            assert token == pytest.approx(quad(speed, -np.pi / 2, phi)[0], abs=1e-9)
+            assert token == pytest.approx(quad(speed, -np.pi / 2, phi)[0], abs=ZERO_TEMPERATURE)
         assert np.isnan(path.tokens[1]).all()
 
     def test_a_token_that_starts_in_the_kernel_ends_at_once(self):

@@ -8,7 +8,7 @@ import frostline as fl
 from frostline.errors import BadArray, BadParameter, NoLimit
 from frostline.theory.flow import at_clocks
 from tests.problems import head_with, jordan, similar, symmetric, turning
-from tests.tolerances import ROUNDING
+from tests.tolerances import ROUNDING, SPECTRUM, ZERO_TEMPERATURE
 
 
 @pytest.mark.parametrize(("d", "m"), [(2, 1), (3, 1), (3, 2), (8, 1), (8, 2), (8, 3), (32, 1), (32, 3)])
@@ -19,15 +19,15 @@ def test_points_and_subspaces_against_long_integration(rng, d, m, normal):
     head = head_with(A, rng)
     found = fl.limit(head)
     assert (found.kind, found.dimension) == ("points" if m == 1 else "subspace", m)
-    assert found.leading == pytest.approx(0.7, abs=1e-10)
-    assert found.gap == pytest.approx(0.7 - values[m:].max(), abs=1e-10)
+    assert found.leading == pytest.approx(0.7, abs=SPECTRUM)
+    assert found.gap == pytest.approx(0.7 - values[m:].max(), abs=SPECTRUM)
     assert found.resolution > 1e6
     assert np.allclose(found.basis @ found.basis.T, np.eye(m), atol=ROUNDING)
     x0 = fl.sample.uniform(40, d, seed=1)
-    assert np.abs(found(x0) - at_clocks(head, x0, [60 / found.gap])[0]).max() < 1e-9
+    assert np.abs(found(x0) - at_clocks(head, x0, [60 / found.gap])[0]).max() < ZERO_TEMPERATURE
     # In time t as well, through quadrature.
     path = fl.zero_temperature(head, x0, times=[60 / found.rate])
-    assert np.abs(found(x0) - path.tokens[-1]).max() < 1e-9
+    assert np.abs(found(x0) - path.tokens[-1]).max() < ZERO_TEMPERATURE
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -49,8 +49,8 @@ def test_rotation_has_a_plane_and_a_period_and_no_limit(rng, d):
     A = similar([turning(0.5, 1.3), np.diag(rng.uniform(-1, 0.2, d - 2))], rng)
     head = head_with(A, rng)
     found = fl.limit(head)
-    assert found.kind == "rotation" and found.leading == pytest.approx(0.5 + 1.3j, abs=1e-10)
-    assert np.linalg.norm(A @ found.plane.T - found.plane.T @ (found.plane @ A @ found.plane.T)) < 1e-10
+    assert found.kind == "rotation" and found.leading == pytest.approx(0.5 + 1.3j, abs=SPECTRUM)
+    assert np.linalg.norm(A @ found.plane.T - found.plane.T @ (found.plane @ A @ found.plane.T)) < SPECTRUM
     # After one period every token that has reached the plane is back where it was.
     x0 = fl.sample.uniform(10, d, seed=3)
     start = 40 / min(found.gap, 1.0) if d > 2 else 1.0
@@ -81,15 +81,15 @@ def test_only_differences_of_eigenvalues_matter(rng):
     x0 = fl.sample.uniform(30, 3, seed=4)
     maps = [fl.limit(head_with(A + c * np.eye(3), rng)) for c in (0.0, -3.0, 5.0)]
     for other in maps[1:]:
-        assert np.allclose(maps[0](x0), other(x0), atol=1e-10)
-        assert other.gap == pytest.approx(maps[0].gap, abs=1e-10)
+        assert np.allclose(maps[0](x0), other(x0), atol=SPECTRUM)
+        assert other.gap == pytest.approx(maps[0].gap, abs=SPECTRUM)
 
 
 def test_everything_at_mu_leaves_tokens_where_they_are(rng):
     found = fl.limit(head_with(-2.0 * np.eye(4), rng))
     x0 = fl.sample.uniform(9, 4, seed=5)
     assert (found.kind, found.dimension, found.gap) == ("subspace", 4, np.inf)
-    assert np.allclose(found(x0), x0, atol=1e-10)
+    assert np.allclose(found(x0), x0, atol=SPECTRUM)
 
 
 def test_two_atoms_carry_the_masses_of_the_two_half_spheres(two_clusters):
@@ -155,7 +155,7 @@ def test_a_weak_jordan_block_is_still_one():
 @pytest.mark.parametrize("scale", [1e-300, 1e-154, 1e154, 1e300])
 def test_the_scale_of_the_matrices_does_not_matter(scale):
     found = fl.limit(fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]) * scale, np.eye(3), beta=1.0))
-    assert found.kind == "points" and found.gap == pytest.approx(0.5 * scale, rel=1e-12)
+    assert found.kind == "points" and found.gap == pytest.approx(0.5 * scale, rel=ROUNDING)
 
 
 @pytest.mark.parametrize(("gap", "resolved"), [(1e-6, True), (1e-10, True), (1e-12, True), (1e-15, False)])
@@ -206,11 +206,11 @@ def test_low_rank_heads_have_limits(rng):
     Q, K = rng.standard_normal((2, 2, 6))
     V = np.linalg.pinv(Q) @ np.diag([0.8, 0.3]) @ np.linalg.pinv(K.T)
     head = fl.Attention(Q, K, V, 1.0)
-    assert np.allclose(head.eigenvalues, [0.8, 0.3, 0, 0, 0, 0], atol=1e-12)
+    assert np.allclose(head.eigenvalues, [0.8, 0.3, 0, 0, 0, 0], atol=ROUNDING)
     found = fl.limit(head)
     x0 = fl.sample.uniform(20, 6, seed=7)
-    assert (found.kind, found.in_kernel) == ("points", False) and found.gap == pytest.approx(0.5, abs=1e-10)
-    assert np.abs(found(x0) - at_clocks(head, x0, [50 / found.gap])[0]).max() < 1e-9
+    assert (found.kind, found.in_kernel) == ("points", False) and found.gap == pytest.approx(0.5, abs=SPECTRUM)
+    assert np.abs(found(x0) - at_clocks(head, x0, [50 / found.gap])[0]).max() < ZERO_TEMPERATURE
     # With a negative spectrum the kernel wins: μ = 0 has dimension d − k, and paths end in ker Bᵀ.
     down = fl.limit(fl.Attention(Q, K, -V, 1.0))
     assert (down.kind, down.dimension, down.in_kernel) == ("subspace", 4, True)

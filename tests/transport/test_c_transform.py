@@ -9,6 +9,7 @@ import pytest
 
 import frostline as fl
 from frostline.transport.c_transform import Tree
+from tests.tolerances import ROUNDING
 
 
 @pytest.mark.parametrize("p, geodesic", [(2.0, False), (1.0, False), (3.0, False), (2.0, True)])
@@ -32,7 +33,7 @@ def test_points_far_from_the_origin(rng):
     g = np.sin(y).sum(1)
     values, _ = Tree.of(y).transform(x, g, 2.0, False)
     plain = (np.linalg.norm(x[:, None] - y, axis=2) ** 2 - g).min(1)
-    assert np.abs(values - plain).max() < 1e-12
+    assert np.abs(values - plain).max() < ROUNDING
 
 
 STOPPED = """

@@ -7,6 +7,7 @@ import frostline as fl
 from frostline.errors import BadArray, BadParameter
 from frostline.transport.atoms import two_atoms
 from frostline.transport.exact import exact
+from tests.tolerances import EXACT_DISTANCE, ROUNDING
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
@@ -15,7 +16,7 @@ def test_laws(rng, p, metric):
     x, y, z = (fl.sample.uniform(15, 3, seed=rng) for _ in range(3))
     w = {"p": p, "metric": metric}
     assert exact(x, x[rng.permutation(15)], **w) == 0
-    assert exact(x, y, **w) == pytest.approx(exact(y, x, **w), rel=1e-12)
+    assert exact(x, y, **w) == pytest.approx(exact(y, x, **w), rel=ROUNDING)
     assert exact(x, z, **w) <= exact(x, y, **w) + exact(y, z, **w) + 1e-12
     Q = np.linalg.qr(rng.standard_normal((3, 3)))[0]
     assert exact(x @ Q, y @ Q, **w) == pytest.approx(exact(x, y, **w), rel=1e-10)
@@ -36,7 +37,7 @@ def test_two_atoms_by_sorting_are_exact(seed, p):
     x, weights, share = fl.sample.uniform(60, d, seed=rng), rng.dirichlet(np.ones(60)), float(rng.uniform())
     atoms = fl.sample.uniform(2, d, seed=rng)
     assert two_atoms(x, weights, atoms, share, p=p) == pytest.approx(
-        exact(x, atoms, p=p, x_weights=weights, y_weights=[share, 1 - share]), rel=1e-9
+        exact(x, atoms, p=p, x_weights=weights, y_weights=[share, 1 - share]), rel=EXACT_DISTANCE
     )
 
 

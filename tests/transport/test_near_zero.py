@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frostline as fl
+from tests.tolerances import EXACT_DISTANCE
 
 SEEDS = st.integers(0, 10**6)
 
@@ -54,7 +55,9 @@ def test_any_scale(rng, scale, method):
     x, y = fl.sample.uniform(20, 3, seed=rng), fl.sample.uniform(15, 3, seed=rng)
     for p in (1.0, 3.0, 20.0):
         plain = fl.wasserstein(x, y, p=p, method=method).value
-        assert fl.wasserstein(x * scale, y * scale, p=p, method=method).value == pytest.approx(plain * scale, rel=1e-9)
+        assert fl.wasserstein(x * scale, y * scale, p=p, method=method).value == pytest.approx(
+            plain * scale, rel=EXACT_DISTANCE
+        )
 
 
 @pytest.mark.parametrize("p", [2.0, 4.0, 10.0])
@@ -106,7 +109,7 @@ def test_a_small_rotation_of_equispaced_points(p, angle):
     found = fl.wasserstein(circle(places), circle(places + angle), p=p, metric="geodesic", method="circle")
     assert found.lower <= angle * (1 + 1e-9) and angle <= found.upper * (1 + 1e-9)
     if p < 100:
-        assert found.value == pytest.approx(angle, rel=1e-9)
+        assert found.value == pytest.approx(angle, rel=EXACT_DISTANCE)
     assert fl.wasserstein(circle(places), circle(places + angle), p=p, metric="geodesic").value == pytest.approx(angle)
 
 

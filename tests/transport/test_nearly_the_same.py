@@ -5,7 +5,8 @@ import pytest
 
 import frostline as fl
 from frostline.transport import nearest
-from frostline.transport.problem import Problem
+from frostline.transport.problem import TransportProblem
+from tests.tolerances import ROUNDING
 
 METRICS = pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
 
@@ -57,14 +58,14 @@ def test_bounds_contain_the_exact_value_where_nearest_points_are_shared(rng, p, 
         b = None if a is None else a[order] if trial == 1 else rng.dirichlet(100 * np.ones(250))
         kept = {"p": p, "metric": metric, "x_weights": a, "y_weights": b}
         true = fl.wasserstein(x, y, method="exact", **kept)
-        problem = Problem.of(x, y, p, a, b, metric)
+        problem = TransportProblem.of(x, y, p, a, b, metric)
         trees = nearest.Tree.of(problem.x), nearest.Tree.of(problem.y)
         lower, coupling = nearest.nearest(problem, *trees)
         shared = 250 - len(np.unique(nearest.in_order(trees[1], trees[0], np.zeros(250), 1.0, problem.geodesic)[1]))
         assert shared > 5
         assert 0 < lower <= true.upper
         for masses, places in ((problem.a, coupling.rows), (problem.b, coupling.columns)):
-            assert np.abs(np.bincount(places, weights=coupling.mass) - masses).max() < 1e-12
+            assert np.abs(np.bincount(places, weights=coupling.mass) - masses).max() < ROUNDING
         moves = problem.distances(problem.x[coupling.rows], problem.y[coupling.columns])
         assert float((coupling.mass @ moves**p) ** (1 / p)) >= true.lower
 
@@ -72,11 +73,11 @@ def test_bounds_contain_the_exact_value_where_nearest_points_are_shared(rng, p, 
 def test_far_clouds_are_not_asked_for_nearest_points(rng):
     """It would take longer than everything else in high dimensions."""
     x, y = fl.sample.uniform(2000, 32, seed=rng), fl.sample.uniform(2000, 32, seed=rng)
-    assert not nearest.nearly_coincide(Problem.of(x, y, 2.0, None, None, "euclidean"))
+    assert not nearest.nearly_coincide(TransportProblem.of(x, y, 2.0, None, None, "euclidean"))
     # Nor where only one of the two is near all of the other.
-    few = Problem.of(x, np.concatenate([x, y]), 2.0, None, None, "euclidean")
+    few = TransportProblem.of(x, np.concatenate([x, y]), 2.0, None, None, "euclidean")
     assert not nearest.nearly_coincide(few)
-    assert nearest.nearly_coincide(Problem.of(x, x + 1e-3, 2.0, None, None, "euclidean"))
+    assert nearest.nearly_coincide(TransportProblem.of(x, x + 1e-3, 2.0, None, None, "euclidean"))
 
 
 @pytest.mark.slow

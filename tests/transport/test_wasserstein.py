@@ -12,6 +12,7 @@ from frostline.theory.flow import at_clocks
 from frostline.transport.index_coupling import index_coupling
 from frostline.transport.sliced import sliced
 from tests.problems import head_with, symmetric
+from tests.tolerances import EXACT_DISTANCE, ROUNDING
 
 ORDERS = st.sampled_from([1.0, 1.5, 2.0, 4.0])
 SEEDS = st.integers(0, 10**6)
@@ -47,14 +48,14 @@ def test_laws_of_a_distance(seed, p, metric):
 
     order = rng.permutation(len(x))
     assert W(x, x[order], a, a[order]) <= 1e-7
-    assert W(x, y, a, b) == pytest.approx(W(y, x, b, a), abs=1e-9)
-    assert W(x, z, a, c) <= W(x, y, a, b) + W(y, z, b, c) + 1e-9
+    assert W(x, y, a, b) == pytest.approx(W(y, x, b, a), abs=EXACT_DISTANCE)
+    assert W(x, z, a, c) <= W(x, y, a, b) + W(y, z, b, c) + EXACT_DISTANCE
     Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
     assert W(x @ Q, y @ Q, a, b) == pytest.approx(W(x, y, a, b), abs=1e-7)
-    assert W(x, y, a, b) <= W(x, y, a, b, order=p + 1) + 1e-9
+    assert W(x, y, a, b) <= W(x, y, a, b, order=p + 1) + EXACT_DISTANCE
     # A point cut in two is the same point.
     twice, halves = np.concatenate([x, x]), np.concatenate([0.3 * a, 0.7 * a])
-    assert W(twice, y, halves, b) == pytest.approx(W(x, y, a, b), abs=1e-9)
+    assert W(twice, y, halves, b) == pytest.approx(W(x, y, a, b), abs=EXACT_DISTANCE)
 
 
 @given(SEEDS, ORDERS)
@@ -63,7 +64,7 @@ def test_diracs(seed, p):
     x, y = fl.sample.uniform(1, 4, seed=rng), fl.sample.uniform(6, 4, seed=rng)
     w = weights(rng, 6)
     expected = float((w @ np.linalg.norm(y - x, axis=1) ** p) ** (1 / p))
-    assert fl.wasserstein(x, y, p=p, y_weights=w).value == pytest.approx(expected, rel=1e-12)
+    assert fl.wasserstein(x, y, p=p, y_weights=w).value == pytest.approx(expected, rel=ROUNDING)
 
 
 @given(SEEDS, ORDERS, st.floats(-0.3, 0.3))
@@ -98,8 +99,8 @@ def test_a_zero_temperature_cloud_against_its_own_limit(rng, values, p):
     if values[1] < 1:
         assert len(np.unique(limit, axis=0)) == 2
     plain = float((np.linalg.norm(x - limit, axis=1) ** p).mean() ** (1 / p))
-    assert float(index_coupling(x, limit, p=p)) == pytest.approx(plain, rel=1e-12)
-    assert fl.wasserstein(x, limit[rng.permutation(200)], p=p).value == pytest.approx(plain, rel=1e-9)
+    assert float(index_coupling(x, limit, p=p)) == pytest.approx(plain, rel=ROUNDING)
+    assert fl.wasserstein(x, limit[rng.permutation(200)], p=p).value == pytest.approx(plain, rel=EXACT_DISTANCE)
 
 
 @given(SEEDS, ORDERS, METRIC)
@@ -125,7 +126,7 @@ def test_plans_have_the_marginals_and_the_cost(seed, metric):
         found = fl.wasserstein(x, y, x_weights=a, y_weights=b, metric=metric, method=method, plan=True)
         rows, columns, mass = found.plan
         for w, places in ((a, rows), (b, columns)):
-            assert np.abs(np.bincount(places, weights=mass, minlength=len(w)) - w).max() < 1e-9
+            assert np.abs(np.bincount(places, weights=mass, minlength=len(w)) - w).max() < EXACT_DISTANCE
         again = fl.wasserstein(x, y, x_weights=a, y_weights=b, metric=metric, method="bracket", coupling=found.plan)
         assert again.upper <= found.upper * (1 + 1e-9) + 1e-12
         chords = np.linalg.norm(x[rows] - y[columns], axis=1)

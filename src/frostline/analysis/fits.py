@@ -151,7 +151,7 @@ def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.9
         log_M, log_C, log_c = parameters
         return (log_M + np.logaddexp(amplitudes + np.exp(log_C) * t, -np.exp(log_c) * t) - target).ravel()
 
-    solutions = (_minimise(residuals, start, free=(0,)) for start in _initial_guesses(b, t, target))
+    solutions = (_minimise(residuals, start, free=(0,)) for start in _initial_guesses(t, target))
     best = min(solutions, key=lambda solution: solution.cost)
     free = target.size - 3
     variance = 2 * best.cost / free
@@ -179,7 +179,7 @@ def fit(betas: Array, times: Array, distances: Array, *, confidence: float = 0.9
     )
 
 
-def _initial_guesses(b: np.ndarray, t: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+def _initial_guesses(t: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
     """A few guesses on the scale of the time axis; the least cost wins."""
     scale = np.log(1 / (t[-1] or 1.0))
     level = float(target[:, 0].mean())

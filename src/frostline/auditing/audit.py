@@ -16,7 +16,7 @@ from frostline.auditing.assumptions import Assumption, assumptions_of
 from frostline.auditing.audit_metrics import metrics_of
 from frostline.auditing.cautions import few_texts, model_cautions, unfolded_parts, zeros_warning
 from frostline.auditing.clouds import measure
-from frostline.auditing.controls import Measured, Measuring, Report, controls_of, measured_on
+from frostline.auditing.controls import Measured, Measuring, controls_of, measured_on
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost_line import FrostLine
 from frostline.auditing.headline import sentence_of
@@ -35,6 +35,7 @@ from frostline.encoders.verify import Proof, prove
 from frostline.errors import BadModel, BadText
 from frostline.extras import need
 from frostline.files.plain_json import plain
+from frostline.progress import Report
 from frostline.results import Result, ability
 
 PROOF_TEXTS = 6

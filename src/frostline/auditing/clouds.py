@@ -128,14 +128,14 @@ def chosen_of(tokenized: Tokenized, close: int = CLOSE_TEXTS) -> Chosen:
 
 
 @dataclass(frozen=True)
-class Part:
+class Measurements:
     """Measurements of some batches; parts may come from any process, and in any order."""
 
     rows: dict[str, dict[int, np.ndarray]]
     kept: dict[int, list[tuple[np.ndarray, np.ndarray]]]
 
 
-def joined(parts: Iterable[Part], encoder: Encoder, layers: Sequence[FoldedLayer]) -> Clouds:
+def joined(parts: Iterable[Measurements], encoder: Encoder, layers: Sequence[FoldedLayer]) -> Clouds:
     """The measurements of all parts together."""
     measured, kept = _Growing(), {}
     for part in parts:
@@ -155,7 +155,7 @@ def measure_part(
     chosen: Chosen,
     *,
     tick: Callable[[int, int], None] = lambda done, of: None,
-) -> Part:
+) -> Measurements:
     """Run some batches of the texts through the model, and measure them."""
     norms = [layer.norm for layer in layers] + [last]
     glasses = [Glass(layer) for layer in layers]
@@ -180,7 +180,7 @@ def measure_part(
                     kept[number] = [(x[:COLD_TOKENS], size[:COLD_TOKENS]) for x, size in pairs]
         done += len(batch.numbers)
         tick(done, chosen.texts)
-    return Part(measured.rows, kept)
+    return Measurements(measured.rows, kept)
 
 
 def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:

@@ -16,9 +16,8 @@ from frostline.encoders.fold import FoldedLayer, folded, norm_before
 from frostline.encoders.live_model import Model, open_model
 from frostline.encoders.load import Encoder, load
 from frostline.encoders.tokenization import Tokenized
+from frostline.progress import Report
 
-Report = Callable[[str, str, float, float], None]
-"""Called with the part of the work, what it does, work done and work in all."""
 Measuring = Callable[..., Clouds]
 """``clouds.measure``, or a function like it that splits the work over processes."""
 CONTROL_TEXTS = 64

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from frostline.cli import options
+from frostline.cli.failing import ANSWER_NO
 
 SHOWN = 8
 """Findings that are printed."""
@@ -109,4 +110,4 @@ def audit(
                 f"{len(audited.scenes)} texts are kept, with their words; look at them: frostline explore {out}"
             )
     if past:
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_NO)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from frostline.cli import options
+from frostline.cli.failing import ANSWER_NO
 
 
 def diff(
@@ -81,7 +82,7 @@ def diff(
             options.say(f"Not compared: {sentence}.")
         options.say(f"Written: {page}")
     if check and change.changed:
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_NO)
 
 
 def other_models(folder: Path) -> list[str]:

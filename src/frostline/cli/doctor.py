@@ -5,6 +5,7 @@ from json import dumps
 import typer
 
 from frostline.cli import options
+from frostline.cli.failing import ANSWER_NO
 
 
 def doctor(json: options.Json = False, quiet: options.Quiet = False) -> None:
@@ -26,4 +27,4 @@ def doctor(json: options.Json = False, quiet: options.Quiet = False) -> None:
         for line in examination.describe().splitlines():
             options.say(line, hang=8 if line.startswith(" ") else 2)
     if not examination.well:
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_NO)

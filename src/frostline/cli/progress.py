@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from frostline.progress import Report
+
 EVERY = 10.0
 """Seconds between two lines of progress where stderr is no terminal."""
 
 
-class Report:
+class BarReport:
     """The reports to a bar: a ``Progress`` after every step, ``measured(done, of)`` after every distance."""
 
     def __init__(self, update: Callable[..., None]):
@@ -22,6 +24,7 @@ class Report:
         self.update(completed=state.time, total=state.until, where=f"step {state.steps}, t = {state.time:.4g}")
 
     def measured(self, done: int, of: int) -> None:
+        """Show that distances are measured, and how many."""
         self.update(description="measuring distances", completed=done, total=of, where=f"time {done} of {of}")
 
 
@@ -34,6 +37,7 @@ class Lines:
         self.ended = threading.Event()
 
     def update(self, *, completed: float, total: float | None, where: str = "", description: str | None = None) -> None:
+        """Replace the line."""
         share = f"{100 * completed / total:.0f} %" if total else ""
         title = self.title if description is None else f"{self.title}, {description}"
         self.line = ", ".join(part for part in (title, where, share) if part)
@@ -50,7 +54,7 @@ class Lines:
 
 
 @contextmanager
-def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[Report | None]:
+def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[BarReport | None]:
     """Yields the receiver of reports; None when nothing is shown. ``remaining``: show the estimated time left."""
     if not shown or sys.stderr is None:
         yield None
@@ -60,7 +64,7 @@ def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[R
         teller = threading.Thread(target=lines.say, daemon=True)
         teller.start()
         try:
-            yield Report(lines.update)
+            yield BarReport(lines.update)
         finally:
             lines.ended.set()
             teller.join()
@@ -74,11 +78,11 @@ def bar(title: str, *, shown: bool = True, remaining: bool = True) -> Iterator[R
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
         task = progress.add_task(title, total=None, where="")
 
-        yield Report(partial(progress.update, task))
+        yield BarReport(partial(progress.update, task))
 
 
 @contextmanager
-def shares(title: str, *, shown: bool = True) -> Iterator[Callable[[str, str, float, float], None] | None]:
+def shares(title: str, *, shown: bool = True) -> Iterator[Report | None]:
     """The same for work of several named parts: called with the part, its present step, work done and work in all."""
     with bar(title, shown=shown) as report:
         if report is None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from frostline.cli import options
+from frostline.cli.failing import ANSWER_NO
 
 
 def reproduce(
@@ -50,7 +51,7 @@ def reproduce(
             options.say(line, hang=10)
         options.say(f"Written: {reproduction.page}")
     if check and any(row["verdict"] == "fails" for row in reproduction.claims):
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_NO)
 
 
 def _list(claims: list, json: bool) -> None:

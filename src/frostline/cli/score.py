@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frostline.cli import options
+from frostline.cli.failing import ANSWER_NO
 
 if TYPE_CHECKING:
     from frostline.monitoring.reasons import Scores
@@ -37,19 +38,22 @@ def score(
     from frostline.encoders.corpus import read_texts
     from frostline.monitoring.alarm import Alarm, texts_between_alarms
     from frostline.monitoring.baseline_file import load_baseline
+    from frostline.monitoring.calibration import check_alpha
 
     every = texts_between_alarms(false_alarm_every, rate)
     texts = read_texts(text)
     base = load_baseline(baseline)
-    judge = base.judges["light" if light else "full"]
-    alarm = Alarm.once_in(every, calibrated_by=judge.conformal.counts.tolist())
+    conformal = base.judges["light" if light else "full"].conformal
+    check_alpha(conformal, alpha)
+    alarm = Alarm.once_in(every, calibrated_by=conformal.counts.tolist())
     with shares("scoring", shown=not quiet) as report:
         scores = base.score(model, texts, level="light" if light else "full", report=report)
     levels, rang, _ = alarm.after(alarm.quiet, scores.p_values)
     strange = [number for number, p in enumerate(scores.p_values) if p <= alpha]
     try:
         if json:
-            facts = {"strange": strange, "alarm": rang, "level": float(levels[-1]), "clouds": list(judge.clouds)}
+            clouds = list(base.judges["light" if light else "full"].clouds)
+            facts = {"strange": strange, "alarm": rang, "level": float(levels[-1]), "clouds": clouds}
             options.print_json({"texts": [_facts(scores, number) for number in range(len(texts))]} | facts)
         else:
             expected = alpha * len(texts)
@@ -62,7 +66,7 @@ def score(
     finally:
         # The exit code is right even if the reader of the output has gone (… | head).
         if check and rang:
-            raise typer.Exit(1)
+            raise typer.Exit(ANSWER_NO)
 
 
 def _facts(scores: "Scores", number: int) -> dict[str, Any]:

@@ -72,16 +72,13 @@ def serve(
     from frostline.serving.telemetry import configure
     from frostline.web.request_limits import Limits
     from frostline.web.server import check_address, hosts_of, listen, make_server, url_of
+    from frostline.web.token_file import read_token
 
     logging.basicConfig(level=logging.INFO, handlers=[_log()])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-    token = (
-        token_file.read_text(encoding="utf-8").strip()
-        if token_file is not None
-        else os.environ.get("FROSTLINE_TOKEN") or None
-    )
+    token = read_token(token_file) if token_file is not None else os.environ.get("FROSTLINE_TOKEN") or None
     check_address(host, token)
     with listen(host, port) as bound:
         base = load_baseline(baseline)

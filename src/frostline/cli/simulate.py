@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from frostline.cli import options
+from frostline.cli.failing import ANSWER_NO
 
 
 def simulate(
@@ -73,7 +74,7 @@ def simulate(
     else:
         _tell(done.summary, done.folder, done.fresh, done.resumed)
     if done.summary["status"] not in ("finished", "stalled"):
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_NO)
 
 
 def _tell(summary: dict, folder: Path, fresh: bool, resumed: int) -> None:

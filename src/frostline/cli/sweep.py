@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frostline.cli import options
+from frostline.cli.failing import ANSWER_NO
 from frostline.printable import printable
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def sweep(
             _say_errors(swept.table)
         options.say(f"Table: {swept.out}/ (Parquet; frostline sweep {spec} --plot …, --export csv)", hang=0)
     if swept.failed or swept.left:
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWER_NO)
 
 
 def _reporting(report: Any, at_once: Any) -> Any:

@@ -73,6 +73,7 @@ class Euler(_EqualSteps):
     stages: ClassVar[int] = 1
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
+        """The tokens after one step of size h."""
         return unit(x + h * field(x))
 
 
@@ -100,6 +101,7 @@ class RK4(_EqualSteps):
     stages: ClassVar[int] = 4
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
+        """The tokens after one step of size h."""
         k1 = field(x)
         k2 = field(unit(x + h / 2 * k1))
         k3 = field(unit(x + h / 2 * k2))
@@ -108,7 +110,7 @@ class RK4(_EqualSteps):
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class TrialStep:
     """One trial step of the adaptive method: the tokens after it, its error, and dense output within it."""
 
     start: Float[Tensor, "*batch n d"]
@@ -167,14 +169,14 @@ class Adaptive:
 
     def trial(
         self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float, slope: Float[Tensor, "*batch n d"]
-    ) -> Trial:
+    ) -> TrialStep:
         """A step of size h from x, where the velocity is ``slope`` (the last slope of the step before)."""
         slopes = [slope]
         for row in RK45.A[1:]:
             slopes.append(field(unit(x + h * _combine(row[: len(slopes)], torch.stack(slopes)))))
         moved = unit(x + h * _combine(RK45.B, torch.stack(slopes)))
         slopes.append(field(moved))
-        return Trial(x, h, torch.stack(slopes), moved)
+        return TrialStep(x, h, torch.stack(slopes), moved)
 
     def next_step(self, h: float, error: float) -> float:
         """The step that would just meet the tolerance, with a margin; at most 5 times longer or shorter than h."""

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.dynamics.steppers import Adaptive, FixedStepper, Trial, Velocity
+from frostline.dynamics.steppers import Adaptive, FixedStepper, TrialStep, Velocity
 from frostline.errors import BadParameter
 
 
@@ -56,7 +56,7 @@ Walk: TypeAlias = Iterator[Progress]
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """All steps of a fixed run."""
 
     segments: tuple[tuple[int, float, float, int, bool], ...]
@@ -81,7 +81,7 @@ def layer_edges(layers: int, until: float) -> list[float]:
     return [until * layer / layers for layer in range(layers)] + [until]
 
 
-def plan(layers: int, until: float, step: float, save_at: Float[np.ndarray, "k"]) -> Plan:
+def plan(layers: int, until: float, step: float, save_at: Float[np.ndarray, "k"]) -> StepPlan:
     """Cut [0, until] at layer boundaries and at the times to save; equal steps no longer than ``step`` in between."""
     edges = layer_edges(layers, until)
     cuts = np.unique(np.concatenate([edges, save_at[save_at > 0]]))
@@ -94,7 +94,7 @@ def plan(layers: int, until: float, step: float, save_at: Float[np.ndarray, "k"]
             raise BadParameter(f"a step of {step:g} takes {steps:.3g} steps to t = {end:g}; choose a longer one.")
         count = max(1, math.ceil(steps))
         segments.append((layer, float(start), float(end), count, bool(np.isin(end, save_at))))
-    return Plan(tuple(segments))
+    return StepPlan(tuple(segments))
 
 
 def _on_sphere(x: Float[Tensor, "*batch n d"]) -> bool:
@@ -105,11 +105,12 @@ def _on_sphere(x: Float[Tensor, "*batch n d"]) -> bool:
 class FixedWalk:
     """Equal steps; tokens that rest to the last bit are not computed again."""
 
-    def __init__(self, stepper: FixedStepper, fields: Sequence[Velocity], steps: Plan, until: float):
+    def __init__(self, stepper: FixedStepper, fields: Sequence[Velocity], steps: StepPlan, until: float):
         self.stepper, self.fields, self.plan, self.until = stepper, fields, steps, until
         self.status = "finished"
 
     def go(self, state: Resume) -> Walk:
+        """The steps from this state on."""
         x, done, evaluations = state.tokens, state.steps, state.evaluations
         # At rest in this layer under steps up to this size: the map is deterministic, so every such step would return
         # the same bits again (a longer one might not).
@@ -151,6 +152,7 @@ class AdaptiveWalk:
         self.status = "finished"
 
     def go(self, state: Resume) -> Walk:
+        """The accepted steps from this state on; a step with too large an error is tried again, shorter."""
         x, t, done, h, evaluations = state.tokens, state.time, state.steps, state.next_step, state.evaluations
         for layer, field in enumerate(self.fields):
             end = self.edges[layer + 1]
@@ -182,5 +184,5 @@ class AdaptiveWalk:
                 yield Progress(done, t, self.until, x, frames, h, evaluations, between)
 
 
-def _dense(trial: Trial, start: float, size: float, time: float) -> Float[Tensor, "*batch n d"]:
+def _dense(trial: TrialStep, start: float, size: float, time: float) -> Float[Tensor, "*batch n d"]:
     return trial.moved if time >= start + size else trial.at((time - start) / size)

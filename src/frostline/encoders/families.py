@@ -21,7 +21,7 @@ class Family:
     epsilon            pre-norm: the setting that holds the norms' epsilon, and what it is when not set
     layer_scale        a factor for each coordinate of what attention adds
     positions          "added" to the tokens, or inside attention, where they cannot be folded: "relative", "rotary";
-                       "told": "rotary" or "added", as the setting position_embedding_type says
+                       "configured": "rotary" or "added", as the setting position_embedding_type says
     rotary             the module that knows the angles
     window             the setting that holds the width of local layers' windows, and what it is when not set
     shared             the same weights in every layer
@@ -43,7 +43,7 @@ class Family:
     final_norm: str = ""
     epsilon: tuple[str, float] = ("layer_norm_eps", 1e-12)
     layer_scale: str | None = None
-    positions: Literal["added", "relative", "rotary", "told"] = "added"
+    positions: Literal["added", "relative", "rotary", "configured"] = "added"
     rotary: str | None = None
     window: tuple[str, int] | None = None
     reads: Literal["text", "images"] = "text"
@@ -54,6 +54,23 @@ class Family:
     def pre_norm(self) -> bool:
         """Whether the norm is in front of attention."""
         return self.attention_norm is not None
+
+
+def split_part(part: str) -> tuple[str, int | None]:
+    """The module of a part, and which third of its rows; None where it is no fused module.
+
+    >>> split_part("attn.Wqkv/1")
+    ('attn.Wqkv', 1)
+    """
+    module, fused, third = part.partition("/")
+    return module, int(third) if fused else None
+
+
+def third_of(rows: Any, part: str) -> Any:
+    """The rows that this part has of a module's weight or bias: a third of a fused one, else all."""
+    _, third = split_part(part)
+    size = len(rows) // 3
+    return rows if third is None else rows[third * size : (third + 1) * size]
 
 
 _BERT_ATTENTION: dict[str, Any] = {
@@ -159,7 +176,7 @@ FAMILIES = (
         **_BERT_ATTENTION,
         attention_norm="attention.LayerNorm",
         final_norm="encoder.emb_layer_norm_after",
-        positions="told",
+        positions="configured",
         rotary="rotary_embeddings",
     ),
     Family("ViT", ("vit",), "ViTModel", **_VIT),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from frostline.encoders.families import FAMILIES, SUPPORTED, Family
+from frostline.encoders.families import FAMILIES, SUPPORTED, Family, split_part, third_of
 from frostline.encoders.model_folders import model_folder, without_config
 from frostline.encoders.tensors import ADAPTER, InMemory, OnDisk, Renamed, plain, renamed, weight_files
 from frostline.errors import BadModel
@@ -81,7 +81,7 @@ class Encoder:
 
     def path(self, part: str, layer: int | None = None) -> str:
         """The name of a module, without the model's prefix."""
-        name, _ = _third(part)
+        name, _ = split_part(part)
         return name if layer is None else self.family.layer.format(layer) + name
 
     def has(self, part: str, layer: int | None = None) -> bool:
@@ -90,7 +90,7 @@ class Encoder:
 
     def weight(self, part: str, layer: int | None = None) -> np.ndarray:
         """A weight in float64."""
-        return self._third_of(part, self._read(self._wanted(part, layer)))
+        return third_of(self._read(self._wanted(part, layer)), part)
 
     def scale(self, part: str, layer: int | None = None) -> np.ndarray:
         """One number per coordinate: the weight of a norm, or of a layer scale."""
@@ -103,7 +103,7 @@ class Encoder:
     def bias(self, part: str, layer: int | None = None) -> np.ndarray:
         """A bias in float64; zeros where the model has none."""
         name = self.stored(part, layer, ".bias")
-        bias = np.zeros(self.dimension) if name is None else self._third_of(part, self._read(name))
+        bias = np.zeros(self.dimension) if name is None else third_of(self._read(name), part)
         if bias.shape != (self.dimension,):
             raise BadModel(f"{self.name}: tensor {name} is {bias.shape}; config.json says {(self.dimension,)}.")
         return bias
@@ -115,7 +115,7 @@ class Encoder:
     @property
     def positions(self) -> Literal["added", "relative", "rotary"]:
         """Whether positions are added to the tokens, or act inside attention: a bias or a rotation."""
-        if self.family.positions != "told":
+        if self.family.positions != "configured":
             return self.family.positions
         kind = self.config.get("position_embedding_type", "absolute")
         if kind not in ("rotary", "absolute"):
@@ -147,11 +147,6 @@ class Encoder:
         if isinstance(epsilon, int | float) and 0 <= epsilon < 1:
             return float(epsilon)
         raise BadModel(f"{self.name}: config.json has no usable {self.family.epsilon[0]}.")
-
-    def _third_of(self, part: str, tensor: Any) -> Any:
-        """The third of a fused tensor that this part names."""
-        _, third = _third(part)
-        return tensor if third is None else tensor[third * self.dimension : (third + 1) * self.dimension]
 
     def _read(self, name: str) -> np.ndarray:
         tensor = self.tensors[name]
@@ -188,7 +183,9 @@ class Encoder:
         """SHA-256 of the attention weights as bfloat16: the same for a file, a live model and a bfloat16 copy of it."""
         digest = hashlib.sha256()
         for layer in range(1 if self.family.shared else self.layers):
-            for part in dict.fromkeys(map(_module, (self.family.query, self.family.key, self.family.value))):
+            for part in dict.fromkeys(
+                split_part(p)[0] for p in (self.family.query, self.family.key, self.family.value)
+            ):
                 tensor = self.tensors[self._wanted(part, layer)]
                 rounded = tensor.to("cpu", torch.bfloat16).contiguous()
                 digest.update(rounded.view(torch.uint8).numpy().tobytes())
@@ -308,22 +305,12 @@ def _encoder(
     encoder = Encoder(name, family, layers, d, heads, config, tensors, prefix, folder, files)
     for layer in range(1 if family.shared else layers):
         for part in (family.query, family.key, family.value, family.output):
-            shape, wanted = encoder.shape(part, layer), (d if _third(part)[1] is None else 3 * d, d)
+            shape, wanted = encoder.shape(part, layer), (d if split_part(part)[1] is None else 3 * d, d)
             if shape != wanted:
                 raise BadModel(f"{name}: {encoder.path(part, layer)}.weight is {shape}; config.json says {wanted}.")
     if not family.shared and encoder.stored(family.query, layers, ".weight") is not None:
         raise BadModel(f"{name}: config.json says {layers} layers, but the weights have more.")
     return encoder
-
-
-def _third(part: str) -> tuple[str, int | None]:
-    """The module of a part, and which third of its rows."""
-    name, fused, third = part.partition("/")
-    return name, int(third) if fused else None
-
-
-def _module(part: str) -> str:
-    return _third(part)[0]
 
 
 def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk) -> tuple[Family, Renamed, str]:
@@ -337,7 +324,7 @@ def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk)
         )
     for family in families or FAMILIES:
         tensors = renamed(name, stored, family)
-        end = family.layer.format(0) + _third(family.query)[0] + ".weight"
+        end = family.layer.format(0) + split_part(family.query)[0] + ".weight"
         fitting = sorted((tensor for tensor in tensors.names if tensor.endswith(end)), key=len)
         if fitting:
             prefix = fitting[0].removesuffix(end)
@@ -352,7 +339,7 @@ def _recognised(name: str, config: Mapping[str, Any], stored: InMemory | OnDisk)
     what = f"a {expected.name}" if families else "any of: " + SUPPORTED
     raise BadModel(
         f"{name} has none of the tensors of {what} (they would end in {expected.layer.format(0)}"
-        f"{_third(expected.query)[0]}.weight); the weights are of another model."
+        f"{split_part(expected.query)[0]}.weight); the weights are of another model."
     )
 
 

@@ -44,7 +44,7 @@ def arrays(table: Table) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True, repr=False)
-class Check(Result):
+class Criterion(Result):
     """One criterion of a claim: ``what`` is compared, the ``wanted`` and the ``found`` value, in words.
 
     ``holds`` is None when the size cannot decide it. A check of the ``software`` is true of any system if frostline
@@ -89,7 +89,7 @@ class Judgement(Result):
     """The checks of a claim, and a sentence that sums the measurement up if all of them hold."""
 
     summary: str
-    checks: Sequence[Check]
+    checks: Sequence[Criterion]
 
     @property
     def why(self) -> str:
@@ -108,12 +108,12 @@ class Judgement(Result):
         return f"{many}{against[0].describe()}"
 
     @property
-    def evidence(self) -> list[Check]:
+    def evidence(self) -> list[Criterion]:
         """The checks that can fail though the software is right."""
         return [check for check in self.checks if not check.software]
 
     @property
-    def broken(self) -> list[Check]:
+    def broken(self) -> list[Criterion]:
         """The checks of the software that fail."""
         return [check for check in self.checks if check.software and check.holds is False]
 
@@ -180,6 +180,7 @@ class Claim:
 
     @property
     def title(self) -> str:
+        """The title of the claim."""
         return self.prose.title
 
     def spec(self, size: str, seed: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from frostline.files.atomic import write_atomically
 from frostline.files.digests import source_digest
 from frostline.files.locks import try_lock
 from frostline.files.plain_json import as_json
+from frostline.progress import Report
 from frostline.results import Result
 from frostline.rooms import room_of, row_of
 
@@ -34,8 +35,6 @@ PAGE = "index.html"
 """The file of the page."""
 MARK = ".reproduction"
 """The file whose lock is held meanwhile, and which marks a folder as made by reproduce."""
-Report = Callable[[str, str, float, float], None]
-"""Called with a claim's name, its present part, seconds' worth of work done and seconds' worth in all."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +53,7 @@ class Reproduction(Result):
         return "\n".join(lines)
 
     def headline(self) -> str:
+        """Verdicts, and the page."""
         return f"{verdicts_in_words([row['verdict'] for row in self.claims])} {self.page}"
 
     def facts(self) -> dict[str, Any]:

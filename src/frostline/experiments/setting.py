@@ -35,9 +35,11 @@ class Setting:
     mirrored: bool = False
 
     def head(self, beta: float) -> Attention:
+        """The head at this inverse temperature."""
         return Attention.from_matrices(self.B, self.V, beta)
 
     def start(self) -> Nodes:
+        """Tokens of the start and their weights."""
         tilt = np.array(self.tilt)
         if len(tilt) == 2:
             tokens, weights = _graded(self.count, tilt)
@@ -75,6 +77,7 @@ class Followed:
 
     @property
     def best(self) -> int:
+        """The index of the time with the smallest distance."""
         return int(self.distance.argmin())
 
     def crosses(self, level: float) -> float | None:

@@ -5,7 +5,7 @@ import io
 import tempfile
 import threading
 import zipfile
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.resources import files
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import tomli_w
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
@@ -32,6 +32,7 @@ from frostline.runs.build import build_heads
 from frostline.runs.predict import predict
 from frostline.runs.record import record
 from frostline.web.guard import Guard
+from frostline.web.live_streams import LiveStreams
 from frostline.web.request_limits import Limits
 
 LIMITS = Limits(connections=64)
@@ -43,15 +44,20 @@ Answer = TypeVar("Answer")
 
 class Explorer:
     """The workers behind the page: one thread computes frames, a step of every open page in turn, one predictions and
-    one exports. ``running`` counts the streams that are not over."""
+    one exports. ``streams`` counts the runs that are not over."""
 
     def __init__(self, opened: Opened | None = None):
         self.opened = opened
-        self.running = 0
+        self.streams = LiveStreams(MOST_STREAMS, f"{MOST_STREAMS} runs are under way in other tabs; close some.")
         self.stopping = False
         self._frames = ThreadPoolExecutor(1, thread_name_prefix="frames")
         self._predictions = ThreadPoolExecutor(1, thread_name_prefix="predictions")
         self._exports = ThreadPoolExecutor(1, thread_name_prefix="exports")
+
+    @property
+    def running(self) -> int:
+        """Number of streams that are not over."""
+        return self.streams.open
 
     def stop(self) -> None:
         self.stopping = True
@@ -86,11 +92,9 @@ class Explorer:
             waiting.cancel()
 
     def streamed(self, messages: Iterator[bytes]) -> Response:
-        if self.running >= MOST_STREAMS:
-            raise HTTPException(503, f"{MOST_STREAMS} runs are under way in other tabs; close some.")
-        return StreamingResponse(self._stream(messages), media_type="application/octet-stream")
+        return self.streams.answer(self._stream(messages), "application/octet-stream")
 
-    async def _stream(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def _stream(self, messages: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
         """The messages of a run, which ends after the layer under way once its page has disconnected."""
         loop = asyncio.get_running_loop()
         gone = threading.Event()
@@ -99,7 +103,6 @@ class Explorer:
             with cancellation.cancel_when(lambda: gone.is_set() or self.stopping):
                 return _next(messages)
 
-        self.running += 1
         try:
             while not self.stopping:
                 message = await loop.run_in_executor(self._frames, next_message)
@@ -109,7 +112,6 @@ class Explorer:
                     yield message
         finally:
             gone.set()
-            self.running -= 1
             # The thread that computes frames closes the run, after the step under way.
             if not self.stopping and isinstance(messages, Generator):
                 self._frames.submit(messages.close)
@@ -123,7 +125,7 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
     @app.exception_handler(StarletteHTTPException)
     async def refuse(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, StarletteHTTPException)
-        return JSONResponse({"error": str(error.detail)}, error.status_code)
+        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
     @app.exception_handler(cancellation.Cancelled)
     async def given_up(_: Request, error: Exception) -> JSONResponse:
@@ -141,7 +143,8 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
     async def explain(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": _sentence(error)}, 422)
 
-    return Guard(app, LIMITS, hosts=hosts, known=("/", "/run", "/theory", "/rows/B", "/rows/V", "/run.zip"))
+    known = ("/", "/run", "/theory", "/rows/B", "/rows/V", "/run.zip")
+    return Guard(app, LIMITS, hosts=hosts, known=known, draining=lambda: explorer.stopping)
 
 
 def _pages(app: FastAPI, explorer: Explorer) -> None:

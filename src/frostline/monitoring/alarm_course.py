@@ -76,7 +76,7 @@ class AlarmCourse:
 
     def take(self, p: float, now: float) -> str | None:
         """Count one text; returns "alarm", "critical" or "clear" where the text makes it so."""
-        (level,), rang, state = self.alarm.after(self.state, np.array([p]))
+        _, rang, state = self.alarm.after(self.state, np.array([p]))
         self.state, self._last_text = state, now
         self.texts_since += 1
         if not rang:
@@ -93,7 +93,7 @@ class AlarmCourse:
         return None
 
     def take_together(self, p: Float[np.ndarray, " n"], now: float) -> list[int]:
-        """Count texts that were scored together; the numbers of those that rang. An alarm is over before or after them."""
+        """Count texts that were scored together, between which no alarm is over; the numbers of those that rang."""
         self.pass_time(now)
         _, rang, self.state = self.alarm.after(self.state, p)
         if len(p):

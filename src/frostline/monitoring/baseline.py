@@ -10,6 +10,7 @@ from torch import nn
 
 from frostline import __version__
 from frostline.encoders.load import Encoder
+from frostline.encoders.tokenization import tokenize
 from frostline.errors import BadBaseline, BadParameter
 from frostline.monitoring.baseline_content import content_hash, content_tensors, judge_headers
 from frostline.monitoring.baseline_header import LONGEST_SHORT_NAME, VERSION, brief, is_short_name
@@ -18,6 +19,7 @@ from frostline.monitoring.learning import Learning, Report
 from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts
+from frostline.monitoring.surface import MOST_TEXTS, learn_surface
 from frostline.monitoring.text_model import open_text_model, texts_first, tokenizer_hash
 from frostline.printable import printable
 from frostline.results import Result, ability
@@ -217,8 +219,8 @@ def baseline(
     texts = list_texts(texts)
     encoder, live, tokenizer = open_text_model(model, tokenizer)
     chosen = choose_texts(texts, tokenizer, seed)
-    share = round(LEARNED * len(chosen))
-    learning = Learning(encoder, live, tokenizer, chosen[:share], chosen[share:], seed=seed, report=report)
+    learned = round(LEARNED * len(chosen))
+    learning = Learning(encoder, live, tokenizer, chosen[:learned], chosen[learned:], seed=seed, report=report)
     return Baseline(
         {level: learning.judge(level) for level in LEVELS},
         {
@@ -234,10 +236,17 @@ def baseline(
             "calibration_texts": len(learning.judging["full"]),
             "cut_at_tokens": LONGEST,
             "seed": seed,
+            "surface": learn_surface(tokenize(encoder, tokenizer, chosen[:MOST_TEXTS], most=LONGEST).ids, tokenizer),
         }
         | ({} if name is None else {"name": name}),
         tuple(chosen) if keep_texts else (),
     )
+
+
+def count_calibration_texts(texts: int) -> int:
+    """Number of texts that calibrate a baseline of this many texts."""
+    held_out = texts - round(LEARNED * texts)
+    return held_out - held_out // 2
 
 
 def check_name(name: str | None) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from frostline.monitoring.profile import LEVELS
+from frostline.monitoring.surface import is_surface
 
 VERSION = 3
 """Number of the format of ``.frost`` files that this version writes."""
@@ -27,6 +28,8 @@ def check_header(about: Mapping[str, Any]) -> None:
                 raise ValueError(f"its header has no {key}")
         elif not is_valid(about[key]):
             raise ValueError(f"{key} is {brief(about[key])}, not {wanted}")
+    if "surface" in about and not is_surface(about["surface"]):
+        raise ValueError(f"surface is {brief(about['surface'])}, not lengths, shares and scripts of texts")
     for level in LEVELS:
         judge = about["judges"].get(level)
         if not isinstance(judge, dict) or not isinstance(judge.get("clouds"), list):

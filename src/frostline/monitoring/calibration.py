@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from frostline.errors import BadParameter
+from frostline.monitoring.reference_texts import FEWEST, MOST
 
 MOST_GROUPS = 4
 """Largest number of groups of calibration texts by length, each with p-values of its own."""
@@ -74,8 +75,7 @@ def check_alpha(conformal: Conformal, alpha: float) -> None:
     if alpha < conformal.smallest:
         raise BadParameter(
             f"alpha is {alpha:g}, but p-values of this baseline go down to {conformal.smallest:.2g} only, so that no "
-            f"text would be strange. Give an alpha of {_rounded_up(conformal.smallest):g} or more, or make a baseline "
-            f"of about {texts_for(alpha):,} texts."
+            f"text would be strange. Give an alpha of {_rounded_up(conformal.smallest):g} or more{_or_more(alpha)}."
         )
 
 
@@ -90,7 +90,13 @@ def texts_for(alpha: float) -> int:
     fewest = int(np.ceil(1 / alpha - 1e-9)) - 1
     # Fewer texts may do too, but a few more would then split a group and lose it again.
     groups = max((groups for groups in range(2, MOST_GROUPS + 1) if _fewest(groups) < fewest), default=1)
-    return int(np.ceil(groups * fewest / CALIBRATED - 1e-9))
+    return max(FEWEST, int(np.ceil(groups * fewest / CALIBRATED - 1e-9)))
+
+
+def _or_more(alpha: float) -> str:
+    """Advice on the number of texts, where there is a number that helps."""
+    texts = texts_for(alpha)
+    return f", or make a baseline of about {texts:,} texts" if texts <= MOST else "; no baseline reaches smaller ones"
 
 
 def _fewest(groups: int) -> int:

@@ -1,7 +1,7 @@
 """Health of a calibration: whether the p-values of the last texts are uniform, all of them and in the lower tail.
 
-The test of Kolmogorov and Smirnov sees a shift of all texts. A few strange texts among good ones move the distribution by
-little: small p-values are counted too. Both allow for calibration texts being a sample themselves.
+The test of Kolmogorov and Smirnov sees a shift of all texts. A few strange texts among good ones hardly move the
+distribution: small p-values are counted too. Both tests allow for calibration texts being a sample themselves.
 """
 
 from collections.abc import Sequence

@@ -29,7 +29,7 @@ class Judge:
         parts, kinds = self.detector(texts)
         score = soft_maximum(parts)
         p_values = self.conformal.p_values(score, texts.lengths)
-        return Assessment(self, texts, parts, kinds, score, p_values, hidden.ids, hidden.rows)
+        return Assessment(self, texts, parts, kinds, score, p_values, hidden.ids, hidden.rows, mask=hidden.mask)
 
     def to(self, device: torch.device) -> "Judge":
         """The same judge on another device."""
@@ -50,6 +50,7 @@ class Assessment:
     p_values  on a GPU a pinned copy in the computer's memory, complete once ``event`` has happened
     ids       token ids, where they are known; they name the tokens of reasons
     rows      number of texts in the last pass; None: all texts
+    mask      the attention mask, zero for padding; None where there is no padding
     """
 
     judge: Judge
@@ -61,6 +62,15 @@ class Assessment:
     ids: Tensor | None = None
     rows: int | None = None
     event: Any = None
+    mask: Tensor | None = None
+
+    def ids_of(self, row: int) -> list[int] | None:
+        """Token ids of one text without padding; None where they are not known."""
+        if self.ids is None:
+            return None
+        ids = self.ids[row]
+        present: list[int] = (ids if self.mask is None else ids[self.mask[row] != 0]).tolist()
+        return present
 
     def part(self, rows: Sequence[int]) -> "Assessment":
         """A copy of some of the texts, which does not keep the memory of the others."""

@@ -1,6 +1,6 @@
 """Learning of a baseline: probes, directions and calibration from a reference and from broken copies of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,13 +18,12 @@ from frostline.monitoring.profile import LEVELS, Profile, clouds_of
 from frostline.monitoring.reference_states import ReferenceStates, read_reference
 from frostline.monitoring.reference_texts import LONGEST, have_tokens
 from frostline.monitoring.token_probes import Probes, changed_tokens, learn_probe
+from frostline.progress import Report as Report
 
 COPIES = 4000
 """Largest number of reference texts that broken copies are made of."""
 PROBED = 10**8
 """Largest number of numbers in the token states that one probe is learned from."""
-Report: TypeAlias = Callable[[str, str, float, float], None]
-"""Progress: the part of the work, its object, how much is done, and how much there is."""
 LearnedProbe: TypeAlias = tuple[Tensor, Tensor]
 """Weights and offset of the probe of one kind."""
 

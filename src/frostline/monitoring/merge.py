@@ -9,8 +9,8 @@ from torch import nn
 from frostline.errors import BadBaseline
 from frostline.monitoring.baseline import Baseline, baseline, check_name
 from frostline.monitoring.baseline_file import load_baseline
-from frostline.monitoring.learning import Report
 from frostline.monitoring.text_model import open_text_model
+from frostline.progress import Report
 
 
 def merge(
@@ -37,7 +37,7 @@ def merge(
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
     report
-        A function that is told about progress.
+        A function called with the progress; see ``frostline.progress.Report``.
 
     Returns
     -------

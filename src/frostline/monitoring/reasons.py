@@ -9,7 +9,8 @@ from jaxtyping import Float
 
 from frostline.monitoring.detector import PARTS
 from frostline.monitoring.judge import Assessment
-from frostline.monitoring.profile import names, resultants
+from frostline.monitoring.profile import OF_CLOUD, names, resultants
+from frostline.monitoring.surface import SurfaceReference, read_surface
 from frostline.results import Result
 
 EXPLAINED = 0.05
@@ -20,24 +21,54 @@ WORDS = 5
 """Largest number of tokens that a reason names."""
 QUARTERS = ("first", "second", "third", "last")
 """Names of the four passages of a text."""
+SAME = 1.0
+"""A layer counts as changed in the same way as the most changed one from this many standard deviations on."""
+BARS = "▁▂▃▄▅▆▇█"
+"""Bars of a picture: the fourth is usual, each other one a standard deviation lower or higher."""
+USUAL_BAR = 3
+"""Place of the bar that is usual."""
+CHANGES = {
+    "resultant": ("tokens gather less than usual", "tokens gather more than usual"),
+    "scatter": (
+        "tokens differ less than usual in how far out they lie",
+        "tokens differ more than usual in how far out they lie",
+    ),
+    "farthest": ("a token lies further apart than usual", "no token lies as far apart as usual"),
+    "neighbours": ("neighbouring tokens are less alike than usual", "neighbouring tokens are more alike than usual"),
+    "second neighbours": ("tokens two apart are less alike than usual", "tokens two apart are more alike than usual"),
+    "first": ("the first token lies further apart than usual", "the first token lies closer to the others than usual"),
+    "last": ("the last token lies further apart than usual", "the last token lies closer to the others than usual"),
+    "before last": (
+        "the token before the last lies further apart than usual",
+        "the token before the last lies closer to the others than usual",
+    ),
+}
+"""A number of the layers that is below and above its usual value, in words."""
 Spell = Callable[[int, int], str]
 """Function that returns the token of a text (its row in the batch) at a place."""
 
 
 @dataclass(frozen=True, repr=False)
 class Reason(Result):
-    """Why a text is strange: one part of its score that is unusually large.
+    """Why a text is strange: a plain fact about the text, or a part of its score that is unusually large.
 
     Parameters
     ----------
     part
-        The part of the score: broken, words, foreign, passage or concentration.
+        The plain fact: script, markup, repetition or length; or the part of the score: broken, words, foreign, passage
+        or concentration.
     sigma
-        How many standard deviations the part lies above its usual value.
+        How many standard deviations the part of the score lies above its usual value; for a plain fact, the largest
+        of all parts.
     says
         The reason in words.
     tokens
         Places of the tokens that the reason is about.
+    layers
+        For every layer looked at its number (0: before the first), the value there, and the usual one, where the
+        reason is about layers.
+    picture
+        These values as bars, one per layer: ▄ is usual, each bar lower or higher is one standard deviation.
 
     Examples
     --------
@@ -50,10 +81,12 @@ class Reason(Result):
     sigma: float
     says: str
     tokens: tuple[int, ...] = ()
+    layers: tuple[tuple[int, float, float], ...] = ()
+    picture: str = ""
 
     def describe(self) -> str:
-        """The part, its standard deviations, and the reason in words."""
-        return f"{self.part} ({self.sigma:.1f} σ): {self.says}"
+        """The part, its standard deviations, and the reason in words, with its picture."""
+        return f"{self.part} ({self.sigma:.1f} σ): {self.says}" + (f" {self.picture}" if self.picture else "")
 
     def __str__(self) -> str:
         return self.describe()
@@ -76,7 +109,8 @@ class Scores(Result):
     expected
         The same length for as many tokens of the reference: √(1/n + (1 − 1/n)·c), with c their mean cosine.
     reasons
-        Reasons for texts with p-values up to 5 %, strongest first; empty for the others.
+        Reasons for texts with p-values up to 5 %: plain facts about the text first, then parts of the score, strongest
+        first; empty for the others.
     alarm
         Whether the alarm of a watched stream rang in these texts; None where no stream is watched.
 
@@ -137,8 +171,20 @@ class Scores(Result):
         return cls(**joined, parts=parts, reasons=tuple(reasons[number] for number in back))
 
     @classmethod
-    def of(cls, texts: Assessment, rows: range, spell: Spell | None = None, *, alarm: bool | None = None) -> "Scores":
-        """Scores of some rows of an assessment; ``spell`` names the tokens of reasons, else their places do."""
+    def of(
+        cls,
+        texts: Assessment,
+        rows: range,
+        spell: Spell | None = None,
+        *,
+        alarm: bool | None = None,
+        usual: SurfaceReference | None = None,
+        tokenizer: Any = None,
+    ) -> "Scores":
+        """Scores of some rows of an assessment; ``spell`` names the tokens of reasons, else their places do.
+
+        With the surface of the reference (``usual``), plain facts come first; most of them take a tokenizer.
+        """
         chosen = slice(rows.start, rows.stop)
         numbers = texts.profile.numbers[chosen]
         p_values = texts.p_values[chosen].cpu().numpy()
@@ -149,27 +195,52 @@ class Scores(Result):
             resultants(numbers).cpu().numpy(),
             texts.judge.detector.expected(numbers[:, 0]).cpu().numpy(),
             tuple(
-                reasons_of(texts, row, spell) if p <= EXPLAINED else () for row, p in zip(rows, p_values, strict=True)
+                reasons_of(texts, row, spell, usual, tokenizer) if p <= EXPLAINED else ()
+                for row, p in zip(rows, p_values, strict=True)
             ),
             alarm,
         )
 
 
-def reasons_of(texts: Assessment, row: int, spell: Spell | None) -> tuple[Reason, ...]:
-    """Reasons for one text: every part that is unusually large, the largest first."""
+def reasons_of(
+    texts: Assessment,
+    row: int,
+    spell: Spell | None,
+    usual: SurfaceReference | None = None,
+    tokenizer: Any = None,
+) -> tuple[Reason, ...]:
+    """Reasons for one text: plain facts about it, then every part that is unusually large, the largest first.
+
+    A text that plain facts explain is not likened to kinds of broken text: the detector has learned these from copies
+    of the reference, and Chinese beside an English one is closest to whichever has the rarest characters.
+    """
     strengths = dict(zip(PARTS, texts.parts[row].tolist(), strict=True))
-    strong = sorted(((sigma, part) for part, sigma in strengths.items() if sigma >= STRANGE), reverse=True)
-    return tuple(Reason(part, sigma, *_WORDS_OF_PART[part](texts, row, spell)) for sigma, part in strong)
+    facts = plain_facts(texts, row, usual, tokenizer)
+    reasons = [Reason(part, max(strengths.values()), says) for part, says in facts]
+    for sigma, part in sorted(((sigma, part) for part, sigma in strengths.items() if sigma >= STRANGE), reverse=True):
+        if part == "words":
+            reasons.append(Reason(part, sigma, *_words(texts, row, spell, likened=not facts)))
+        elif part != "broken" or not facts:
+            reasons.append(Reason(part, sigma, *_WORDS_OF_PART[part](texts, row)))
+    return tuple(reasons)
 
 
-def _broken(texts: Assessment, row: int, spell: Spell | None) -> tuple[str, tuple[int, ...]]:
+def plain_facts(
+    texts: Assessment, row: int, usual: SurfaceReference | None, tokenizer: Any = None
+) -> tuple[tuple[str, str], ...]:
+    """Everything about a text's surface that lies outside the reference; nothing where ids or reference are unknown."""
+    ids = None if usual is None else texts.ids_of(row)
+    return () if usual is None or ids is None else usual.explain(read_surface(ids, tokenizer))
+
+
+def _broken(texts: Assessment, row: int) -> tuple[str]:
     directions = texts.judge.detector.directions.kinds
     sigmas = texts.kinds[row, : len(directions)]
     most = int(sigmas.argmax())
-    return f"most like {directions[most]} text ({sigmas[most]:.1f} σ)", ()
+    return (f"most like {directions[most]} text ({sigmas[most]:.1f} σ)",)
 
 
-def _words(texts: Assessment, row: int, spell: Spell | None) -> tuple[str, tuple[int, ...]]:
+def _words(texts: Assessment, row: int, spell: Spell | None, *, likened: bool) -> tuple[str, tuple[int, ...]]:
     probes = texts.judge.detector.probes.kinds
     if not probes or texts.profile.tokens is None:
         return "words that do not belong", ()
@@ -179,33 +250,69 @@ def _words(texts: Assessment, row: int, spell: Spell | None) -> tuple[str, tuple
     # The strangest token is named in any case, others when they are more likely changed than not.
     places = tuple(place for place in top if place == top[0] or odds[place] > 0)
     named = [str(place) if spell is None else repr(spell(row, place)) for place in places]
-    return f"tokens as in {probes[most]} text: {', '.join(named)}", places
+    kind = f"tokens as in {probes[most]} text" if likened else "tokens that fit least"
+    return f"{kind}: {', '.join(named)}", places
 
 
-def _foreign(texts: Assessment, row: int, spell: Spell | None) -> tuple[str, tuple[int, ...]]:
-    return "its passages are far from those of the reference", ()
+def _foreign(texts: Assessment, row: int) -> tuple[str]:
+    return ("its passages are far from those of the reference",)
 
 
-def _passage(texts: Assessment, row: int, spell: Spell | None) -> tuple[str, tuple[int, ...]]:
+def _passage(texts: Assessment, row: int) -> tuple[str]:
     distances = texts.judge.detector.distances(texts.profile.passages[row : row + 1])
-    return f"the {QUARTERS[int(distances.argmax())]} quarter of the text is the most foreign", ()
+    return (f"the {QUARTERS[int(distances.argmax())]} quarter of the text is the most foreign",)
 
 
-def _concentration(texts: Assessment, row: int, spell: Spell | None) -> tuple[str, tuple[int, ...]]:
-    """The layer-wise number that is farthest from its usual value."""
-    numbers, centre = texts.profile.numbers[row], texts.judge.detector.centre
-    sigmas = (numbers - centre) / texts.judge.spread.clamp_min(1e-12)
-    most = int(sigmas.abs().argmax())
-    name, measured, cloud = names(texts.judge.clouds)[most]
-    value = f"{measured}: {name} after layer {cloud} is {numbers[most]:.3g}, usually {centre[most]:.3g}"
-    return f"{value} ({sigmas[most]:+.1f} σ)", ()
+def _concentration(
+    texts: Assessment, row: int
+) -> tuple[str, tuple[int, ...], tuple[tuple[int, float, float], ...], str]:
+    """The kind of number that has changed most, at how many layers it has, and its picture over the layers.
+
+    How much tokens gather goes before other numbers: it is the one that people can see.
+    """
+    judge = texts.judge
+    numbers, centre = texts.profile.numbers[row], judge.detector.centre.clone()
+    resultants(centre[None])[0] = judge.detector.expected(numbers[None, 0])[0]
+    sigmas = ((numbers - centre) / judge.spread.clamp_min(1e-12)).nan_to_num()
+    gathering = float(resultants(sigmas[None]).abs().max())
+    kind = "resultant" if gathering >= STRANGE else names(judge.clouds)[int(sigmas.abs().argmax())][0]
+    if kind not in OF_CLOUD:
+        return _of_whole_text(kind, numbers, centre), (), (), ""
+    column = slice(2 + list(OF_CLOUD).index(kind), None, len(OF_CLOUD))
+    values, usual, changes = numbers[column].tolist(), centre[column].tolist(), sigmas[column].tolist()
+    most = max(range(len(changes)), key=lambda layer: abs(changes[layer]))
+    up = changes[most] > 0
+    alike = sum((change if up else -change) >= SAME for change in changes)
+    layer = judge.clouds[most]
+    where = f"after layer {layer}" if layer else "before the first layer"
+    where += " only" if alike == 1 < len(changes) else ""
+    pair = f"{_short(values[most], usual[most])}, usually {_short(usual[most], values[most])}"
+    at = f" at {alike} of {len(changes)} layers looked at; most" if alike > 1 else ""
+    rare = "" if abs(changes[most]) >= STRANGE else "a rare combination of small changes, the largest: "
+    layers = tuple((cloud, round(x, 4), round(y, 4)) for cloud, x, y in zip(judge.clouds, values, usual, strict=True))
+    picture = "".join(BARS[min(max(USUAL_BAR + round(change), 0), len(BARS) - 1)] for change in changes)
+    return f"{rare}{CHANGES[kind][up]}{at} {where}: {pair}", (), layers, picture
 
 
-_WORDS_OF_PART: Mapping[str, Callable[..., tuple[str, tuple[int, ...]]]] = {
+def _of_whole_text(kind: str, numbers: Any, centre: Any) -> str:
+    """The length or the repetition of a text, beside the usual one."""
+    if kind == "length":
+        return f"its length: {numbers[0].exp():.0f} tokens, usually {centre[0].exp():.0f}"
+    more = "more" if numbers[1] > centre[1] else "less"
+    return f"it repeats itself {more} than usual: {_short(float(numbers[1]), float(centre[1]))}, usually " + _short(
+        float(centre[1]), float(numbers[1])
+    )
+
+
+def _short(value: float, other: float) -> str:
+    """A value with two decimals, with three where two would not tell it from the other."""
+    return f"{value:.2f}" if f"{value:.2f}" != f"{other:.2f}" else f"{value:.3f}"
+
+
+_WORDS_OF_PART: Mapping[str, Callable[[Assessment, int], tuple[Any, ...]]] = {
     "broken": _broken,
-    "words": _words,
     "foreign": _foreign,
     "passage": _passage,
     "concentration": _concentration,
 }
-"""Function that writes the reason of a part, and the places of its tokens."""
+"""Function that writes the reason of a part: its words, and where it has them its tokens, layers and picture."""

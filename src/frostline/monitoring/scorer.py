@@ -9,14 +9,15 @@ from torch import nn
 
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import Tokenized, tokenize
-from frostline.errors import BadParameter, BadText
+from frostline.errors import BadParameter, BadText, EmptyTexts
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.judge import Judge
-from frostline.monitoring.learning import Report
 from frostline.monitoring.reasons import Scores, Spell
 from frostline.monitoring.reference_texts import LONGEST, have_tokens, list_texts
+from frostline.monitoring.surface import SurfaceReference
 from frostline.monitoring.text_model import open_text_model
+from frostline.progress import Report
 
 
 class Scorer:
@@ -33,15 +34,16 @@ class Scorer:
         if level not in baseline.judges:
             raise BadParameter(f"level is {level!r}; it is one of {', '.join(baseline.judges)}.")
         self.judge: Judge = baseline.judges[level]
+        self.usual = SurfaceReference.of(baseline.about)
 
     def tokenized(self, texts: Sequence[str]) -> Tokenized:
-        """Token ids, cut to the length that is scored; raises BadText when a text has none."""
+        """Token ids, cut to the length that is scored; raises EmptyTexts when a text has none."""
         texts = list_texts(texts)
         if not texts:
             raise BadText("no text is given; give a list of texts.")
         empty = [number for number, readable in enumerate(have_tokens(texts, self.tokenizer)) if not readable]
         if empty:
-            raise BadText(f"{len(empty)} of {len(texts)} texts are empty, text {empty[0]} first: they have no token.")
+            raise EmptyTexts(empty, len(texts))
         return tokenize(self.encoder, self.tokenizer, texts, most=LONGEST)
 
     def score(self, tokenized: Tokenized, *, spelled: bool = True, report: Report | None = None) -> Scores:
@@ -52,7 +54,8 @@ class Scorer:
             ids = hidden.ids
             assert ids is not None
             spell: Spell = lambda row, place: self.spelled(int(ids[row, place]))  # noqa: E731
-            pieces.append(Scores.of(self.judge(hidden), range(len(ids)), spell if spelled else None))
+            rows, named = range(len(ids)), spell if spelled else None
+            pieces.append(Scores.of(self.judge(hidden), rows, named, usual=self.usual, tokenizer=self.tokenizer))
 
         order: list[int] = []
         tap = Tap(self.model, self.encoder, self.judge.clouds, keep, strict=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from frostline.monitoring.judge import Assessment
 from frostline.monitoring.reasons import Reason, Scores, Spell
+from frostline.monitoring.surface import SurfaceReference
 from frostline.results import Result
 
 
@@ -62,19 +63,20 @@ class SeenText:
         self._row = row
         self._text: StrangeText | None = None
 
-    def in_words(self, tokenizer: Any) -> StrangeText:
+    def in_words(self, tokenizer: Any, usual: SurfaceReference | None) -> StrangeText:
         """The text in words; the second time the same object."""
         texts = self._texts
         if texts is not None:
             row, ids = self._row, texts.ids
-            scores = Scores.of(texts, range(row, row + 1), speller(ids, tokenizer))
+            rows, named = range(row, row + 1), speller(ids, tokenizer)
+            scores = Scores.of(texts, rows, named, usual=usual, tokenizer=tokenizer)
             self._text = StrangeText(
                 self.number,
                 self.time,
                 float(scores.scores[0]),
                 float(scores.p_values[0]),
                 scores.reasons[0],
-                None if ids is None else tuple(ids[row].tolist()),
+                None if ids is None or tokenizer is None else tuple(ids[row].tolist()),
             )
             self._texts = None
         assert self._text is not None

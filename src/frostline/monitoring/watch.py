@@ -30,6 +30,7 @@ from frostline.monitoring.judge import Assessment, Judge
 from frostline.monitoring.pass_buffer import PassBuffer
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.strange_texts import SeenText, StrangeText, seen_texts, speller
+from frostline.monitoring.surface import SurfaceReference
 from frostline.printable import one_line
 
 ALPHA = 0.01
@@ -170,6 +171,7 @@ class Watch:
         self._judges: dict[torch.device, Judge] = {torch.device("cpu"): self._judge}
         self._on_alarm = None if log_only else on_alarm
         self._tokenizer = tokenizer
+        self._usual = SurfaceReference.of(self.baseline.about)
         self._rate = sample_rate
         self._rng = np.random.default_rng([17, seed])
         self._lock = threading.RLock()
@@ -248,7 +250,8 @@ class Watch:
             texts, rang = self._last
         count = len(texts.p_values)
         rows = range(count - _last_rows(texts), count)
-        return Scores.of(texts, rows, speller(texts.ids, self._tokenizer), alarm=rang)
+        named = speller(texts.ids, self._tokenizer)
+        return Scores.of(texts, rows, named, alarm=rang, usual=self._usual, tokenizer=self._tokenizer)
 
     def __repr__(self) -> str:
         # Gathered passes are not scored for this: printing a watch must not change it.
@@ -274,8 +277,8 @@ class Watch:
         with self._lock:
             if not hidden.states[0].numel() or (self._rate < 1 and self._rng.random() >= self._rate):
                 return
-            if self._tokenizer is None:
-                hidden = HiddenStates(hidden.states, hidden.mask, None)  # ids are for naming tokens
+            if self._tokenizer is None and self._usual is None:
+                hidden = HiddenStates(hidden.states, hidden.mask, None)  # ids are for reasons
             device = hidden.states[0].device
             if device.type == "cuda":
                 self._written_on.setdefault(device, set()).add(torch.cuda.current_stream(device))
@@ -390,7 +393,7 @@ class Watch:
         words = []
         for text in seen:
             with self._beside(text.device):
-                words.append(text.in_words(self._tokenizer))
+                words.append(text.in_words(self._tokenizer, self._usual))
         return tuple(words)
 
     def _beside(self, device: torch.device) -> AbstractContextManager[object]:

@@ -1,15 +1,15 @@
-"""The HTTP interface: POST /score and /alarm, /status, /events, /metrics, /healthz, /readyz, the live page, its stream."""
+"""The HTTP interface: scoring, alarms, the status, events, metrics, health checks, and the live page."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from jinja2 import Environment
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -19,9 +19,11 @@ from frostline import __version__
 from frostline.errors import FrostlineError
 from frostline.serving import schema
 from frostline.serving.batching import Late, Overloaded
+from frostline.serving.empty_texts import score_readable, with_empty
 from frostline.serving.service import SAVED_EVERY, Service
 from frostline.serving.submission import Submission
 from frostline.web.guard import Guard
+from frostline.web.live_streams import LiveStreams
 
 OPEN = ("/", "/live.js", "/live.css", "/docs", "/openapi.json", "/healthz", "/readyz")
 """Paths that are served without a token: pages without data, and the checks of a load balancer."""
@@ -69,7 +71,17 @@ def make_app(service: Service, *, token: str | None = None, hosts: Collection[st
     _add_pages(app, service)
     _add_error_answers(app)
     known = ("/score", "/status", "/alarm", "/events", "/metrics", "/stream")
-    return Guard(app, service.limits, hosts=hosts, token=token, open=OPEN, known=known, count=service.counted)
+    return Guard(
+        app,
+        service.limits,
+        hosts=hosts,
+        token=token,
+        open=OPEN,
+        known=known,
+        count=service.counted,
+        failed=service.login_failed,
+        draining=lambda: service.draining,
+    )
 
 
 @asynccontextmanager
@@ -91,7 +103,7 @@ def _add_scoring(app: FastAPI, service: Service) -> None:
     limits = service.limits
 
     @app.post("/score", response_model=schema.Answer, responses=SCORING, summary="Score texts")
-    async def score(request: schema.Asked) -> Response:
+    async def score(request: schema.Asked) -> dict[str, Any]:
         """Score texts as the next ones of the stream. The order of texts matters to the alarm, not to their scores."""
         start = time.monotonic()
         if service.draining:
@@ -105,7 +117,9 @@ def _add_scoring(app: FastAPI, service: Service) -> None:
                     422, f"text {number} has {len(text.text)} characters; the limit is {limits.characters}: cut it."
                 )
         try:
-            scores, causes, tokenized = await service.batcher.score(submissions, until=start + limits.seconds)
+            (scores, causes, tokenized), empty = await score_readable(
+                lambda texts: service.batcher.score(texts, until=start + limits.seconds), submissions
+            )
         except Overloaded as busy:
             wait = max(1, round(busy.seconds))
             raise HTTPException(
@@ -115,9 +129,11 @@ def _add_scoring(app: FastAPI, service: Service) -> None:
             raise HTTPException(504, f"not scored within {limits.seconds:g} s; send fewer texts at a time.") from None
         except FrostlineError as error:
             raise HTTPException(422, str(error)) from None
-        body = service.answer(submissions, scores, causes, tokenized, reasons=request.reasons)
+        readable = [text for place, text in enumerate(submissions) if place not in empty]
+        body = service.answer(readable, scores, causes, tokenized, reasons=request.reasons)
+        body["texts"] = with_empty(body["texts"], submissions, empty)
         service.metrics.seconds.observe(time.monotonic() - start)
-        return JSONResponse(body)
+        return body
 
 
 def _submission(text: str | schema.NamedText, dry_run: bool) -> Submission:
@@ -150,12 +166,12 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         kind: Annotated[schema.Kind | None, Query(description="Only events of one kind.")] = None,
         newest: Annotated[bool, Query(description="The newest first.")] = False,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="How many.")] = 100,
-    ) -> Response:
+    ) -> dict[str, Any]:
         """Strange texts, alarms and their ends, one page after another: pass the last number as ``after``."""
         selected = await asyncio.to_thread(
             service.events.select, after=after, since=since, kind=kind, newest=newest, limit=limit
         )
-        return JSONResponse({"events": [event.facts() for event in selected]})
+        return {"events": [event.facts() for event in selected]}
 
     @app.get("/healthz", summary="Whether the process is alive")
     async def healthz() -> dict[str, bool]:
@@ -167,11 +183,12 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         responses={503: {"model": schema.Ready, "description": "The service is stopping."}},
         summary="Whether texts are scored",
     )
-    async def readyz() -> Response:
+    async def readyz(answer: Response) -> dict[str, Any]:
         """503 on open connections while the service is stopping (new ones are not accepted). ``degraded`` lists other
         faults; texts are still scored."""
         ready = not service.draining
-        return JSONResponse({"ready": ready, "degraded": service.degraded()}, 200 if ready else 503)
+        answer.status_code = 200 if ready else 503
+        return {"ready": ready, "degraded": service.degraded()}
 
     @app.get(
         "/metrics",
@@ -192,7 +209,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         (here / "docs.html").read_text(encoding="utf-8")
     )
-    open_pages = 0
+    pages = LiveStreams(MOST_PAGES, f"{MOST_PAGES} live pages are open; close one.")
 
     @app.get(
         "/stream",
@@ -206,21 +223,14 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def stream(
         once: Annotated[bool, Query(description="End after the first event.")] = False,
     ) -> Response:
-        if open_pages >= MOST_PAGES:
-            raise HTTPException(503, f"{MOST_PAGES} live pages are open; close one.", {"Retry-After": "10"})
-        return StreamingResponse(beats(once), media_type="text/event-stream")
+        return pages.answer(beats(once), "text/event-stream")
 
-    async def beats(once: bool) -> AsyncIterator[str]:
-        nonlocal open_pages
-        open_pages += 1
-        try:
-            while not service.draining:
-                yield f"data: {await asyncio.to_thread(service.picture)}\n\n"
-                if once:
-                    return
-                await asyncio.sleep(BEAT)
-        finally:
-            open_pages -= 1
+    async def beats(once: bool) -> AsyncGenerator[str, None]:
+        while not service.draining:
+            yield f"data: {await asyncio.to_thread(service.picture)}\n\n"
+            if once:
+                return
+            await asyncio.sleep(BEAT)
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:

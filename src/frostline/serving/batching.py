@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+
 from frostline.encoders.tokenization import Tokenized
 from frostline.errors import FrostlineError
 from frostline.log import LOG

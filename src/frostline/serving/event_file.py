@@ -12,7 +12,7 @@ from typing import Any
 from frostline.errors import BadParameter
 from frostline.serving.event_rows import COLUMNS, Event, columns_of, event_of, row_of
 from frostline.serving.salvage import APPLICATION, is_event_file
-from frostline.serving.sqlite_pages import MAGIC
+from frostline.serving.sqlite_pages import HEADER, MAGIC, lost_transactions
 
 FORMAT = 3
 """Number of the format of event files that this version writes."""
@@ -26,6 +26,8 @@ MIGRATIONS = {
     "CREATE INDEX events_by_kind ON events (kind);",
 }
 """SQL that brings a file of one format to the next."""
+LARGEST_PAGE = 65536
+"""Bytes of the largest page of an SQLite file."""
 STATES = 16
 """Number of baselines whose states are kept, those written last."""
 NO_DAMAGE = {3, 5, 6, 7, 8, 9, 10, 13, 14, 15, 21, 23}
@@ -149,19 +151,27 @@ def forget_old_states(connection: sqlite3.Connection) -> None:
 
 
 def _refuse_other_bytes(path: Path) -> None:
-    """Refuse what SQLite would refuse or overwrite, before it looks at it: it may remove a log that holds events."""
+    """Refuse what is no event file before SQLite looks at it, which may remove a log, or copy one into its file."""
     if path.exists() and not path.is_file():
         raise BadParameter(f"events cannot be kept in {path}; give a file in a folder that is there.")
     with open(path, "rb") as file:
-        begin = file.read(len(MAGIC))
-    log = Path(f"{path}-wal")
-    if begin == MAGIC or (not begin and not (log.is_file() and log.stat().st_size)):
-        return
-    if is_event_file(path):
-        says = "its first page is gone" if begin else "it is empty, but its log holds events"
+        begin, size = file.read(HEADER), path.stat().st_size
+    is_database = begin[: len(MAGIC)] == MAGIC and len(begin) == HEADER
+    log, says = Path(f"{path}-wal"), None
+    if begin and not is_database:
+        says = "its first page is gone"
+    elif log.is_file() and log.stat().st_size:
+        lost = lost_transactions(path)
+        says = f"{lost} transactions in its log cannot be used" if lost else None
+        says = says if begin else "it is empty, but its log is not"
+    # What has more than one page was once begun by a program, which wrote its application id.
+    if (says or size > LARGEST_PAGE) and not is_event_file(path):
+        if begin and not is_database:
+            raise BadParameter(f"{path} cannot be used as an event file (file is not a database); give another one.")
+        if size:
+            raise BadParameter(f"{path} is not an event file of frostline; give another one.")
+    elif says:
         raise DamagedEvents(f"{path} is damaged ({says}); frostline events shows what can be read.")
-    if begin:
-        raise BadParameter(f"{path} cannot be used as an event file (file is not a database); give another one.")
 
 
 def _wrong_tables(connection: sqlite3.Connection) -> str | None:

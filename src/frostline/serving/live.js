@@ -67,7 +67,7 @@ function drawEvents(picture) {
     const said = { alarm: `evidence reached ${picture.threshold.toFixed(1)}`, critical: "it has lasted for ten minutes",
       clear: `${event.details.quiet_texts} texts without ringing`, acknowledged: operator, reset: operator, maintenance: operator }[event.kind];
     const whose = event.source ? ` · ${event.source}` : "";
-    for (const reason of (event.details.reasons ?? []).slice(0, 3)) list.append(put("li", `${reason.part} (${reason.sigma.toFixed(1)} σ): ${reason.says}`));
+    for (const reason of (event.details.reasons ?? []).slice(0, 3)) list.append(put("li", `${reason.part} (${reason.sigma.toFixed(1)} σ): ${reason.says} ${reason.picture ?? ""}`));
     if (said) why.append(said); else if (list.childElementCount) why.append(list);
     const when = put("th", ago(picture.now, event.time)), p = put("td", event.p_value === null ? "" : Number(event.p_value.toPrecision(2)));
     when.scope = "row";

@@ -96,6 +96,7 @@ class _Reader(Collector):
             ("pass_failures", "Passes that failed.", batcher.failures),
             ("pass_seconds", "Time spent on passes.", batcher.seconds),
             ("connections_refused", "Connections cut because too many were open.", service.refused),
+            ("failed_logins", "Calls with a wrong token.", service.failed_logins),
             ("events_lost", "Events that could neither be stored nor kept in memory.", service.events.lost),
         ):
             yield CounterMetricFamily(f"frostline_{name}", says, value=count)

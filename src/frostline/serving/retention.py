@@ -6,10 +6,11 @@ most loses its oldest event, so the total is never above ``keep``; and as the ro
 (from ``keep`` = 9 on), only a kind that is above its own room ever loses one. However many strange texts arrive, the
 last ``keep`` / 16 alarms stay.
 
-Age. An event is compared with the newest events (the median time of the last few), not with the clock alone. The clock is
-believed only after it has gone on evenly for a day; a step of it, or a long pause, starts that day anew. Then at most a
-tenth of the events is deleted at once, and the next tenth a thirtieth of the ``days`` later, after a day at most: a
-clock that is wrong for good costs a tenth of the events a day, and the log says on the first day that it stepped.
+Age. An event is compared with the newest events (the median time of the last few), not with the clock alone. The clock
+is believed only after it has gone on evenly for a day; a step of it, or a long pause, starts that day anew. Then at
+most a tenth of the events is deleted at once, and the next tenth a thirtieth of the ``days`` later, after a day at
+most: a clock that is wrong for good costs a tenth of the events a day, and the log says on the first day that it
+stepped.
 """
 
 import sqlite3

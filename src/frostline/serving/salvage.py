@@ -25,7 +25,8 @@ class Salvage(Result):
 
     def describe(self) -> str:
         """How many events were read, and how many were not."""
-        return f"{len(self.events)} events were read from it, at least {self.lost} were lost"
+        lost = f"at least {self.lost} are lost" if self.lost else "none is known to be lost"
+        return f"{len(self.events)} events were read from it, {lost}"
 
 
 def salvage(path: Path) -> Salvage:

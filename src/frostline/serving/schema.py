@@ -16,6 +16,8 @@ PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 """Names without control characters."""
 Kind = Literal["strange", "alarm", "critical", "clear", "acknowledged", "reset", "maintenance", "start", "stop"]
 """Kinds of events."""
+TextStatus = Literal["scored", "empty"]
+"""Whether a text of a call was scored."""
 Severity = Literal["none", "warning", "critical"]
 """Severities of an alarm."""
 
@@ -54,22 +56,35 @@ class Asked(BaseModel):
     dry_run: Annotated[bool, Field(strict=True, description="Score the texts, and count them for nothing.")] = False
 
 
-class Reason(BaseModel):
-    part: str = Field(description="The part of the score: broken, words, foreign, passage, concentration.")
+class Sent(BaseModel):
+    """Anything that is sent: a field that is not described is a defect, and so is a number that JSON does not have."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Reason(Sent):
+    part: str = Field(
+        description="A plain fact (script, markup, repetition, length) or a part of the score: broken, words, …"
+    )
     sigma: float = Field(description="Standard deviations above usual.")
     says: str = Field(description="In words, without any word of the text.")
     tokens: list[int] = Field(description="Places of tokens.")
+    layers: list[list[float]] = Field([], description="Layer, what it was observed to be there, and what is usual.")
+    picture: str = Field("", description="A bar per layer: ▄ is usual, one bar up or down is one standard deviation.")
     named: list[str] = Field(description="These tokens.")
 
 
-class Caused(BaseModel):
+class Caused(Sent):
     kind: Kind
     id: int | None = Field(description="Its number; null if the disk took it not yet (see /readyz).")
 
 
-class Scored(BaseModel):
-    score: float = Field(description="Larger is stranger.")
-    p_value: float = Field(description="Share of calibration texts of such a length that are at least as strange.")
+class Scored(Sent):
+    status: TextStatus = Field("scored", description="empty: the text has no token, and score and p_value are null.")
+    score: float | None = Field(description="Larger is stranger.")
+    p_value: float | None = Field(
+        description="Share of calibration texts of such a length that are at least as strange."
+    )
     strange: bool = Field(description="Whether the p-value is at most alpha.")
     parts: dict[str, float] = Field(description="Parts of the score, standard normal for normal texts.")
     observed: list[float] = Field(description="Resultant length of the tokens at every layer looked at.")
@@ -81,7 +96,7 @@ class Scored(BaseModel):
     events: list[Caused] = Field(description="What was stored because of it; on the disk when this answer is sent.")
 
 
-class AlarmState(BaseModel):
+class AlarmState(Sent):
     active: bool = Field(description="Whether any alarm is on.")
     severity: Severity
     sources: list[str] = Field(description="Sources whose alarm is on; an empty name stands for all texts together.")
@@ -90,13 +105,13 @@ class AlarmState(BaseModel):
     says: str
 
 
-class Answer(BaseModel):
+class Answer(Sent):
     texts: list[Scored]
     alarm: AlarmState = Field(description="The stream's alarm after these texts.")
     layers: list[int] = Field(description="Layers that observed and expected are of; 0 is before the first.")
 
 
-class StoredEvent(BaseModel):
+class StoredEvent(Sent):
     id: int
     kind: Kind
     time: float = Field(description="Seconds since 1970.")
@@ -112,7 +127,7 @@ class StoredEvent(BaseModel):
     text: str | None = Field(description="The text, only if the service was told to store texts.")
 
 
-class CalibrationVerdict(BaseModel):
+class CalibrationVerdict(Sent):
     verdict: Literal["good", "low", "high", "unknown"]
     says: str
     texts: int
@@ -120,7 +135,7 @@ class CalibrationVerdict(BaseModel):
     allowed: float | None
 
 
-class SourceStatus(BaseModel):
+class SourceStatus(Sent):
     """One source, or all texts together (whose name is empty)."""
 
     source: str
@@ -137,7 +152,7 @@ class SourceStatus(BaseModel):
     health: CalibrationVerdict
 
 
-class Status(BaseModel):
+class Status(Sent):
     """Everything an operator asks first."""
 
     headline: str
@@ -178,14 +193,14 @@ class Control(BaseModel):
     seconds: float = Field(0.0, ge=0, le=7 * 86400, description="Of a maintenance window; 0 ends it.")
 
 
-class EventList(BaseModel):
+class EventList(Sent):
     events: list[StoredEvent]
 
 
-class Ready(BaseModel):
+class Ready(Sent):
     ready: bool
     degraded: list[str] = Field(description="What does not work although texts are scored.")
 
 
-class Problem(BaseModel):
+class Problem(Sent):
     error: str = Field(description="A sentence.")

@@ -81,6 +81,8 @@ class Service:
         self.draining = False
         self.refused = 0
         """Number of connections beyond the limit."""
+        self.failed_logins = 0
+        """Number of calls with a wrong token."""
         self._picture: tuple[float, str] = (-1.0, "")
         self._drawing = threading.Lock()
         try:
@@ -115,6 +117,10 @@ class Service:
     def refuse(self) -> None:
         """Count a connection beyond the limit."""
         self.refused += 1
+
+    def login_failed(self) -> None:
+        """Count a call with a wrong token."""
+        self.failed_logins += 1
 
     def close(self) -> None:
         """Answer waiting texts, write the last events, and close the file."""

@@ -30,8 +30,8 @@ class Source:
         """Time at which the alarm, or the quiet after it, began, in seconds since 1970."""
         self.acknowledged: dict[str, Any] | None = None
         """Who has seen the alarm, why and when; None while nobody has."""
-        self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
-        """Times and p-values of the last texts."""
+        self.recent: deque[float] = deque(maxlen=RECENT)
+        """p-values of the last texts."""
         self.samples: deque[Event] = deque(maxlen=SAMPLES)
         """Events of the last strange texts."""
         self.last_seen = 0.0
@@ -44,7 +44,7 @@ class Source:
 
     def health(self, counts: list[int]) -> CalibrationHealth:
         """Whether the last p-values are spread as those of a calibrated baseline are."""
-        return judge_calibration(np.array([p for _, p in self.recent]), counts)
+        return judge_calibration(np.array(self.recent), counts)
 
     def why(self) -> str:
         """The reasons of the last strange texts in one sentence; empty where there are none."""
@@ -60,10 +60,10 @@ class Source:
         named = [event.text_id or (f"event {event.id}" if event.id is not None else "") for event in self.samples]
         return [name for name in reversed(named) if name][:NAMED]
 
-    def kept(self, now: float) -> dict[str, Any]:
-        """Plain values from which ``resume`` goes on after a restart."""
+    def kept(self, now: float, *, recent: bool = False) -> dict[str, Any]:
+        """Plain values from which ``resume`` goes on after a restart; the last p-values, which are long, only if asked for."""
         values = {"texts": self.texts, "strange": self.strange, "since": self.since, "acknowledged": self.acknowledged}
-        return values | {"course": self.course.kept(now), "recent": [list(pair) for pair in self.recent]}
+        return values | {"course": self.course.kept(now)} | ({"recent": list(self.recent)} if recent else {})
 
     def resume(self, kept: Mapping[str, Any], now: float) -> None:
         """Go on from kept values; those that make no sense are ignored."""
@@ -77,21 +77,21 @@ class Source:
         self.since = float(since) if isinstance(since, int | float) else None
         if self.course.ringing and isinstance(acknowledged, dict):
             self.acknowledged = acknowledged
-        pairs = kept.get("recent")
-        for pair in pairs if isinstance(pairs, list) else ():
-            if isinstance(pair, list) and len(pair) == 2 and all(isinstance(value, int | float) for value in pair):
-                if 0 < pair[1] <= 1:
-                    self.recent.append((float(pair[0]), float(pair[1])))
+        recent = kept.get("recent")
+        for p in recent if isinstance(recent, list) else ():
+            if isinstance(p, list) and len(p) == 2:
+                p = p[1]  # until 0.1 with their times
+            if isinstance(p, int | float) and 0 < p <= 1:
+                self.recent.append(float(p))
 
     def status(self, counts: list[int], alpha: float) -> dict[str, Any]:
         """Everything that the status says of it."""
-        recent = [p for _, p in self.recent]
         return {
             "source": self.name,
             "texts": self.texts,
             "strange": self.strange,
-            "recent": len(recent),
-            "recent_strange": sum(p <= alpha for p in recent),
+            "recent": len(self.recent),
+            "recent_strange": sum(p <= alpha for p in self.recent),
             "severity": self.course.severity,
             "level": self.course.level,
             "since": self.since,

@@ -5,6 +5,7 @@ of a table or of an index gives no records.
 """
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 MAGIC = b"SQLite format 3\0"
 """The first bytes of every SQLite file."""
+HEADER = 100
+"""Bytes of the header of an SQLite file."""
 USUAL_SIZE = 4096
 """Bytes of a page where no header says it."""
 FRAME_HEADER = 24
@@ -35,10 +38,10 @@ class Pages:
 
     def __init__(self, path: Path):
         self._file = open(path, "rb")  # noqa: SIM115 (__exit__ closes it)
-        self._header = self._file.read(100)
+        self._header = self._file.read(HEADER)
         log = Path(f"{path}-wal")
         content = log.read_bytes() if log.is_file() else b""
-        self.has_header = self._header[:16] == MAGIC and len(self._header) == 100
+        self.has_header = self._header[:16] == MAGIC and len(self._header) == HEADER
         size = int.from_bytes(self._header[16:18]) if self.has_header else int.from_bytes(content[8:12])
         size = 65536 if size == 1 else size
         self.size = size if 512 <= size <= 65536 and size & (size - 1) == 0 else USUAL_SIZE
@@ -62,7 +65,7 @@ class Pages:
     def application_ids(self) -> set[int]:
         """The application's number at the beginning of the file, and that in the write-ahead log."""
         firsts = (self._header, self._logged.get(1, b""))
-        return {int.from_bytes(first[68:72]) for first in firsts if first[:16] == MAGIC and len(first) >= 100}
+        return {int.from_bytes(first[68:72]) for first in firsts if first[:16] == MAGIC and len(first) >= HEADER}
 
     def records(self, most: int | None = None) -> Iterator[tuple[int | None, list[Any]]]:
         """Number and values of every row; entries of indexes have None in place of a number.
@@ -72,7 +75,7 @@ class Pages:
         free = self._free_pages()
         for number in range(1, self.count + 1 if most is None else min(self.count, most) + 1):
             if number not in free:
-                yield from self._records_of(self.page(number), 100 if number == 1 else 0)
+                yield from self._records_of(self.page(number), HEADER if number == 1 else 0)
 
     def _records_of(self, page: bytes, start: int) -> Iterator[tuple[int | None, list[Any]]]:
         if len(page) <= start + 12:
@@ -127,16 +130,61 @@ class Pages:
         return free
 
 
+def lost_transactions(path: Path) -> int:
+    """Number of finished transactions in the write-ahead log of a file that SQLite would pass over without a word.
+
+    It reads a log up to the first frame whose checksum is wrong. Where power failed, the last transaction may end so,
+    and nobody was told that it is on the disk; one before it was synced, and only damage explains that it is wrong.
+    """
+    log = Path(f"{path}-wal")
+    content = log.read_bytes() if log.is_file() else b""
+    size = int.from_bytes(content[8:12])
+    if not _has_header(content) or not 512 <= size <= 65536:
+        return sum(ends for *_, ends in _frames(content, USUAL_SIZE))
+    order = ">" if content[3] & 1 else "<"
+    sums, lost, is_sound = (0, 0), 0, True
+    for at, _, ends in _frames(content, size):
+        if is_sound:
+            sums = _checksum(content[at : at + 8], order, sums if at > LOG_HEADER else _checksum(content[:24], order))
+            sums = _checksum(content[at + FRAME_HEADER : at + FRAME_HEADER + size], order, sums)
+            is_sound = sums == struct.unpack_from(">II", content, at + 16)
+        lost += ends and not is_sound
+    return max(0, lost - 1)
+
+
+def _has_header(log: bytes) -> bool:
+    return log[:3] == b"\x37\x7f\x06" and log[3] & 0xFE == 0x82
+
+
+def _frames(log: bytes, size: int) -> Iterator[tuple[int, int, bool]]:
+    """Place, number of the page, and whether a transaction ends with it, of each frame of a write-ahead log.
+
+    Frames of an older round lie behind those of this one and have other salts.
+    """
+    places = range(LOG_HEADER, len(log) - FRAME_HEADER - size + 1, FRAME_HEADER + size)
+    salts = log[16:24]
+    if not _has_header(log):
+        ((salts, _),) = Counter(log[at + 8 : at + 16] for at in places).most_common(1) or ((b"", 0),)
+    for at in places:
+        if log[at + 8 : at + 16] == salts:
+            number, ends = struct.unpack_from(">II", log, at)
+            yield at, number, ends != 0
+
+
+def _checksum(data: bytes, order: str, sums: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """The running checksum of a write-ahead log."""
+    first, second = sums
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = first + even + second & 0xFFFFFFFF
+        second = second + odd + first & 0xFFFFFFFF
+    return first, second
+
+
 def _logged_pages(log: bytes, size: int) -> dict[int, bytes]:
     """Pages in a write-ahead log, up to the end of the last finished transaction."""
     pages, unfinished = dict[int, bytes](), dict[int, bytes]()
-    # Frames of an older round lie behind those of this one and have other salts.
-    is_sound = log[:3] == b"\x37\x7f\x06"
-    salts = log[16:24] if is_sound else log[LOG_HEADER + 8 : LOG_HEADER + 16]
-    for at in range(LOG_HEADER, len(log) - FRAME_HEADER - size + 1, FRAME_HEADER + size):
-        if log[at + 8 : at + 16] != salts:
-            break
-        number, ends = struct.unpack_from(">II", log, at)
+    for at, number, ends in _frames(log, size):
         unfinished[number] = log[at + FRAME_HEADER : at + FRAME_HEADER + size]
         if ends:
             pages |= unfinished

@@ -45,11 +45,12 @@ def read_events(
     try:
         connection = connect(path)
         try:
-            selected = select(connection, kind=kind, since=since, source=source, newest=newest, limit=limit)
-            return StoredEvents(tuple(selected))
+            # The whole file is checked: events that are asked for may be sound, and others lost.
+            if find_damage(connection) is None:
+                selected = select(connection, kind=kind, since=since, source=source, newest=newest, limit=limit)
+                return StoredEvents(tuple(selected))
         except sqlite3.DatabaseError as error:
-            damage = find_damage(connection, error)
-            if damage is None:
+            if find_damage(connection, error) is None:
                 raise BadParameter(f"{path} cannot be read ({error}); try again.") from None
         finally:
             connection.close()

@@ -159,7 +159,7 @@ class Stream:
             events.append(self.event("strange", wall, score=score, details={"reasons": reasons}, text=kept, **facts))
         for counts in (self.all, source):
             if counts is not None:
-                counts.recent.append((wall, p))
+                counts.recent.append(p)
                 counts.strange += p <= self.alpha
         if self._in_maintenance(now):
             return events
@@ -279,7 +279,7 @@ class Stream:
             kept = {s.name: s.kept(now) for s in self.sources.values() if s.course.ringing or s.course.level > 1}
             left = max(0.0, self._maintained_until - now)
             window = self.maintenance and (self.maintenance | {"until": wall + left})
-            return self.all.kept(now) | {"sources": kept, "maintenance": window}
+            return self.all.kept(now, recent=True) | {"sources": kept, "maintenance": window}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from a ``state``; values that make no sense are ignored."""
@@ -315,7 +315,8 @@ class Stream:
     def promise(self) -> str:
         """How often there may be a false alarm, at the rate that was given and at the rate that is seen."""
         seen = self.meter.rate(self.clock.steady())
-        says = f"At most one false alarm in {self.every:,.0f} texts: {_duration(self.every / self.rate)} at {self.rate:g} texts/s"
+        promised = f"{_duration(self.every / self.rate)} at {self.rate:g} texts/s"
+        says = f"At most one false alarm in {self.every:,.0f} texts: {promised}"
         if seen and not 0.8 < seen / self.rate < 1.25:
             says += f", {_duration(self.every / seen)} at the {seen:.2g} texts/s of the last hour"
         return f"{says}."
@@ -376,7 +377,7 @@ class Stream:
     def picture(self) -> dict[str, Any]:
         """Everything the live page shows of the stream."""
         with self.changed:
-            recent = [p for _, p in self.all.recent]
+            recent = list(self.all.recent)
             return self.status() | {
                 "texts": self.all.texts,
                 "every": self.every,

@@ -31,7 +31,7 @@ from frostline.files.atomic import write_atomically
 from frostline.files.locks import try_lock, waiting_lock
 from frostline.files.plain_json import as_json
 from frostline.sweeping.kinds import KINDS
-from frostline.sweeping.kinds.base import NUMBER, TEXT, WHOLE, Kind
+from frostline.sweeping.kinds.base import NUMBER, TEXT, WHOLE, RunKind
 
 STATUSES = ("done", "failed", "lost")
 """Statuses of a run's row; a lost run took its worker down with it."""
@@ -71,7 +71,7 @@ Row = Mapping[str, Any]
 """One run: a value for each column."""
 
 
-def schema_of(kind: Kind) -> pa.Schema:
+def schema_of(kind: RunKind) -> pa.Schema:
     """The columns of a dataset, the same in every part, so that any reader of Parquet sees one table."""
     return pa.schema({**COMMON, **kind.keys, **kind.measures})
 
@@ -79,7 +79,7 @@ def schema_of(kind: Kind) -> pa.Schema:
 class Dataset:
     """One client's hold on a dataset; a context manager. ``arrays``: runs without their arrays count as missing."""
 
-    def __init__(self, out: Path, kind: Kind, *, arrays: bool = False):
+    def __init__(self, out: Path, kind: RunKind, *, arrays: bool = False):
         self.out, self.kind, self.schema, self.arrays = out, kind, schema_of(kind), arrays
         self._there: dict[bytes, str] = {}
         """The status of each run in the table, by its id."""
@@ -225,7 +225,7 @@ def parts(out: Path) -> list[Path]:
     return sorted(out.glob("part-*.parquet"))
 
 
-def command_of(out: Path) -> Kind:
+def command_of(out: Path) -> RunKind:
     """The kind of runs a dataset holds."""
     try:
         mark = json.loads((out / MARK).read_text(encoding="utf-8"))
@@ -272,7 +272,7 @@ def _statuses(table: pa.Table) -> dict[bytes, str]:
     return {bytes.fromhex(id): sys.intern(status) for id, status in pairs}
 
 
-def _claim(out: Path, kind: Kind) -> None:
+def _claim(out: Path, kind: RunKind) -> None:
     """Mark the folder as a dataset of this kind; a BadRun if it holds something else."""
     if (out.exists() or out.is_symlink()) and not out.is_dir():
         raise BadRun(f"{out} is a file, or a link that leads nowhere; choose another out.")

@@ -77,6 +77,7 @@ class Diagram(Result):
         )
 
     def headline(self) -> str:
+        """Axes, colour and number of runs."""
         return f"{self.color} over {self.x} and {self.y}; {int(self.runs.sum())} runs"
 
 

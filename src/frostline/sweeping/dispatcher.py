@@ -53,6 +53,7 @@ class SweepProgress:
 
     @property
     def left(self) -> int:
+        """The number of runs without a result."""
         return self.total - self.done - self.failed
 
     @property
@@ -61,6 +62,7 @@ class SweepProgress:
         return (time.monotonic() - self.began) / self.fresh * self.left if self.fresh else None
 
     def count(self, status: str) -> None:
+        """Count a finished run by its status."""
         if status == "done":
             self.done += 1
         else:

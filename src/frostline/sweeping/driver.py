@@ -61,6 +61,7 @@ class Sweep(Result):
         return f"{counts}\n{self.stopped}" if self.stopped else counts
 
     def headline(self) -> str:
+        """Counts of runs, and the dataset."""
         counts = f"{self.done} of {self.total} runs done, {self.failed} failed, {self.left} left, {self.fresh} just now"
         return f"{counts}; {self.out}"
 

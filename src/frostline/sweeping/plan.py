@@ -16,7 +16,7 @@ from frostline.files.suggestions import suggestion
 from frostline.files.toml_tables import read_toml
 from frostline.sweeping.conditions import condition
 from frostline.sweeping.kinds import KINDS
-from frostline.sweeping.kinds.base import WHOLE, Kind, Table
+from frostline.sweeping.kinds.base import WHOLE, RunKind, Table
 
 LARGEST = 2_000_000
 """Combinations of a plan at most: walking through more would take minutes."""
@@ -68,7 +68,7 @@ class Run:
 class Plan:
     """A checked sweep. ``axes``: the values of each group of keys that move together."""
 
-    kind: Kind
+    kind: RunKind
     base: Table
     axes: Mapping[tuple[str, ...], tuple[tuple[Any, ...], ...]]
     conditions: tuple[Callable[[Mapping[str, Any]], bool], ...]
@@ -189,7 +189,7 @@ def _plan(sweep: SweepSpec, out: str | None, source: str) -> Plan:
     return plan
 
 
-def _lists(axes: Mapping[str, Any], kind: Kind, source: str) -> Lists:
+def _lists(axes: Mapping[str, Any], kind: RunKind, source: str) -> Lists:
     """The values of each axis; a BadSpec for unknown names, names that are on two axes, and too many combinations."""
     lists: dict[tuple[str, ...], Sequence[Any]] = {}
     for key, value in _flat_axes(axes, kind):
@@ -217,7 +217,7 @@ def _check_numbers(value: Any, source: str) -> None:
         raise BadSpec(f"{source}: {value:,} is too large; whole numbers have 64 bits.")
 
 
-def _flat_axes(axes: Mapping[str, Any], kind: Kind, above: str = "") -> Iterator[tuple[str, Any]]:
+def _flat_axes(axes: Mapping[str, Any], kind: RunKind, above: str = "") -> Iterator[tuple[str, Any]]:
     """The axes by their dotted names: ``tokens.concentration = [1, 2]`` without quotes is a table in TOML."""
     for key, value in axes.items():
         name = above + key

@@ -18,7 +18,7 @@ from frostline.arrays import Array, as_tensor
 from frostline.attention import Attention
 from frostline.auditing.audit import Audit
 from frostline.auditing.audit import audit as audit_here
-from frostline.auditing.clouds import Chosen, Clouds, Part, chosen_of, joined, measure_part
+from frostline.auditing.clouds import Chosen, Clouds, Measurements, chosen_of, joined, measure_part
 from frostline.dynamics.mean_map import mean_map as mean_map_here
 from frostline.encoders.fold import FoldedLayer, Norm, folded, norm_before
 from frostline.encoders.forward import Batch, batches
@@ -154,7 +154,7 @@ class _Live:
         return model.eval().requires_grad_(False)
 
 
-def _part(code: str, source: "_Folder | _Live", batch: Batch, chosen: Chosen) -> Part:
+def _part(code: str, source: "_Folder | _Live", batch: Batch, chosen: Chosen) -> Measurements:
     check_code(code)
     return measure_part(*_taken_apart(source), [batch], chosen)
 

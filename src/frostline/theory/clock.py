@@ -99,6 +99,7 @@ class Propagator:
 NODES = (1 - np.cos(np.pi * np.arange(DEGREE + 1) / DEGREE)) / 2
 """Chebyshev nodes of [0, 1]."""
 _TO_COEFFICIENTS = np.linalg.inv(chebyshev.chebvander(2 * NODES - 1, DEGREE)).T
+"""Matrix that turns values at the nodes into Chebyshev coefficients."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +130,11 @@ def at_times(
     """All tokens at common times t (ascending, ≥ 0); NaN where a token's path has already ended, its clock at ∞."""
     # In units of ‖A‖ and ‖B‖, to powers of two (exact): with A = aA′ and B = bB′, τ = τ′/a and t = t′·b/a.
     a, b = scale_of(A), scale_of(B)
-    path = _Walk(Propagator(A / a), B / b, x0, times * (a / b), tolerance).run()
+    path = _ClockWalk(Propagator(A / a), B / b, x0, times * (a / b), tolerance).run()
     return ClockedPath(path.tokens, path.clocks / a, path.ended * (b / a))
 
 
-class _Walk:
+class _ClockWalk:
     """The state of all tokens: position, clock, time, step, and the next requested time of each."""
 
     def __init__(

@@ -8,7 +8,7 @@ from frostline.transport.exact import SURE, Solution, proved, total_cost, transp
 from frostline.transport.index_coupling import power_mean
 from frostline.transport.interval import KNOWN, Coupling
 from frostline.transport.plan_masses import SLIVER, balanced
-from frostline.transport.problem import Problem
+from frostline.transport.problem import TransportProblem
 
 MOST_ATOMS = 64
 """Up to this number of atoms ``few_atoms`` solves the dual, which has one number per atom."""
@@ -62,7 +62,7 @@ def two_atoms_bounds(
     return unit * max(0.0, power - change) ** (1 / p), unit * (power + change) ** (1 / p)
 
 
-def few_atoms(problem: Problem) -> Solution:
+def few_atoms(problem: TransportProblem) -> Solution:
     """W_p when y has few atoms, exact, with an optimal coupling.
 
     The dual has one number per atom. Close to its maximum nearly every point knows its atom; the few that do not are
@@ -107,7 +107,7 @@ def _optimise_prices(costs: Float[np.ndarray, "n k"], a: np.ndarray, b: np.ndarr
 
 
 def _complete(
-    problem: Problem, costs: np.ndarray, best: np.ndarray, open_ones: np.ndarray
+    problem: TransportProblem, costs: np.ndarray, best: np.ndarray, open_ones: np.ndarray
 ) -> tuple[Coupling, float, np.ndarray] | None:
     """Assign the open points exactly to the room the others leave; None when those others overfill an atom."""
     import ot

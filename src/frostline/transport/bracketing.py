@@ -19,7 +19,7 @@ from frostline.transport.couplings import cost, halved, improved, solved
 from frostline.transport.exact import transported
 from frostline.transport.interval import Coupling
 from frostline.transport.nearest import nearest, nearly_coincide
-from frostline.transport.problem import Problem
+from frostline.transport.problem import TransportProblem
 
 CELLS = (512, 2048, 4096)
 """Numbers of cells of the summaries, tried in turn; the costs of the last one take 128 MiB."""
@@ -28,6 +28,7 @@ POINTS_PER_CELL = 500
 ROUNDS = 3
 """Regroupings after each coupling; after the last summary they go on while each one gains WORTHWHILE of the gap."""
 WORTHWHILE = 0.03
+"""Share of the gap between the bounds that a regrouping must gain for another one to follow."""
 ROUNDING = 1e-12
 """Relative room for the rounding of sums and of costs."""
 
@@ -44,7 +45,7 @@ class Bracket:
 
 
 def bracket(
-    problem: Problem, *, tolerance: float, seconds: float, start: Coupling | None = None, seed: int = 0
+    problem: TransportProblem, *, tolerance: float, seconds: float, start: Coupling | None = None, seed: int = 0
 ) -> Bracket:
     """Tighten both bounds until upper − lower ≤ tolerance·upper, the time is over, or neither improves."""
     return _Search(problem, tolerance, seconds, start, np.random.default_rng(seed)).run()
@@ -55,7 +56,7 @@ class _Search:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: TransportProblem,
         tolerance: float,
         seconds: float,
         start: Coupling | None,
@@ -140,7 +141,7 @@ class _Search:
         (x, a), (y, b) = (
             _cells(tree, masses, level) for tree, masses in zip(trees, (self.problem.a, self.problem.b), strict=True)
         )
-        small = Problem(x, y, a, b, self.problem.p, self.problem.metric, np.arange(len(x)), np.arange(len(y)))
+        small = TransportProblem(x, y, a, b, self.problem.p, self.problem.metric, np.arange(len(x)), np.arange(len(y)))
         solution = transported(small.costs(), a / a.sum(), b / b.sum(), small.p, prove=False)
         whole = None
         if len(x) == len(self.problem.x) and len(y) == len(self.problem.y):
@@ -196,6 +197,6 @@ def _cells(tree: Tree, masses: np.ndarray, level: int) -> tuple[Float[np.ndarray
     return (sums[stop] - sums[start])[massive] / mass[massive, None], mass[massive]
 
 
-def _means_apart(problem: Problem) -> float:
+def _means_apart(problem: TransportProblem) -> float:
     """W_p ≥ W_1 ≥ |mean of x − mean of y|, and angles are longer than chords."""
     return float(np.linalg.norm(problem.a @ problem.x - problem.b @ problem.y))

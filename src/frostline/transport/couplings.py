@@ -12,13 +12,13 @@ from frostline.compiled import njit
 from frostline.transport.c_transform import Tree, divided
 from frostline.transport.index_coupling import power_mean
 from frostline.transport.interval import Coupling
-from frostline.transport.problem import Problem
+from frostline.transport.problem import TransportProblem
 
 GROUP = 96
 """Pieces in a group that is solved exactly, which takes the network simplex about a millisecond."""
 
 
-class Groups(NamedTuple):
+class MassGroups(NamedTuple):
     """Pieces of x and of y with equal mass, group by group: stretches of ``x`` and ``y`` between the edges."""
 
     x: Int[np.ndarray, "k"]
@@ -31,14 +31,14 @@ class Groups(NamedTuple):
 
 def halved(
     places: Float[np.ndarray, "n d"], a: Float[np.ndarray, "n"], y: Float[np.ndarray, "m d"], b: Float[np.ndarray, "m"]
-) -> Groups:
+) -> MassGroups:
     """Cut both clouds at their median masses, along the axis where y is widest, again and again.
 
     ``places`` are where the points of x are expected to go: then both clouds are nearly the same, and so are their
     cuts. A point on a cut is split.
     """
     levels = max(0, int(np.ceil(np.log2(max(1.0, max(len(places), len(y)) / GROUP)))))
-    return Groups(*_halve(np.ascontiguousarray(places), a, np.ascontiguousarray(y), b, levels))
+    return MassGroups(*_halve(np.ascontiguousarray(places), a, np.ascontiguousarray(y), b, levels))
 
 
 @njit()
@@ -95,7 +95,7 @@ def _halve(x, a, y, b, levels):
     return ix, mx, ex, iy, my, ey
 
 
-def solved(problem: Problem, groups: Groups) -> Coupling:
+def solved(problem: TransportProblem, groups: MassGroups) -> Coupling:
     """The optimal coupling among those that move no mass from one group to another."""
     parts = [
         _group(problem, groups.x[s:t], groups.x_mass[s:t], groups.y[u:v], groups.y_mass[u:v])
@@ -105,7 +105,7 @@ def solved(problem: Problem, groups: Groups) -> Coupling:
     return Coupling(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def improved(problem: Problem, coupling: Coupling, rng: np.random.Generator) -> Coupling:
+def improved(problem: TransportProblem, coupling: Coupling, rng: np.random.Generator) -> Coupling:
     """Regroup the pieces by their destinations in rotated coordinates and solve each group again; never worse."""
     d = problem.x.shape[1]
     turned = problem.y[coupling.columns] @ np.linalg.qr(rng.standard_normal((d, d)))[0]
@@ -156,13 +156,13 @@ def dealt(place, mass, owner, masses):
     return point[:count], origin[:count], part[:count]
 
 
-def cost(problem: Problem, coupling: Coupling) -> float:
+def cost(problem: TransportProblem, coupling: Coupling) -> float:
     """(Σ mass·c^p)^{1/p}."""
     moves = problem.distances(problem.x[coupling.rows], problem.y[coupling.columns])
     return float(power_mean(moves, coupling.mass / coupling.mass.sum(), problem.p))
 
 
-def _group(problem: Problem, rows: np.ndarray, a: np.ndarray, columns: np.ndarray, b: np.ndarray) -> Coupling:
+def _group(problem: TransportProblem, rows: np.ndarray, a: np.ndarray, columns: np.ndarray, b: np.ndarray) -> Coupling:
     """Exact transport of a few pieces; their masses agree up to rounding, and x's are kept to the last bit."""
     if len(rows) == 1 or len(columns) == 1:
         share = np.outer(a, b) / b.sum()

@@ -11,7 +11,7 @@ from frostline.errors import BadParameter
 from frostline.transport.index_coupling import power_mean
 from frostline.transport.interval import Coupling
 from frostline.transport.plan_masses import balanced
-from frostline.transport.problem import Problem
+from frostline.transport.problem import TransportProblem
 
 BUDGET = 2**30
 """Bytes the cost matrix may take; the solver needs about four times as much beside it."""
@@ -35,7 +35,7 @@ def exact(
     >>> round(exact([[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]), 12)
     0.0
     """
-    problem = Problem.of(x, y, p, x_weights, y_weights, metric)
+    problem = TransportProblem.of(x, y, p, x_weights, y_weights, metric)
     return problem.scale * simplex(problem).upper
 
 
@@ -49,7 +49,7 @@ class Solution(NamedTuple):
     unit: float
 
 
-def simplex(problem: Problem) -> Solution:
+def simplex(problem: TransportProblem) -> Solution:
     """Exact transport of the whole problem; refused when its costs do not fit the budget."""
     needed = 8 * len(problem.x) * len(problem.y)
     if needed > BUDGET:

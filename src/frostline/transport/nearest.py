@@ -12,7 +12,7 @@ from frostline.transport.couplings import halved, solved
 from frostline.transport.index_coupling import power_mean
 from frostline.transport.interval import Coupling
 from frostline.transport.plan_masses import SLIVER
-from frostline.transport.problem import Problem
+from frostline.transport.problem import TransportProblem
 
 SOME = 64
 """Points of each cloud whose two nearest points in the other one are looked up."""
@@ -22,7 +22,7 @@ MOST = 0.9
 """Clouds nearly coincide when this share of the points of both is close."""
 
 
-def nearly_coincide(problem: Problem) -> bool:
+def nearly_coincide(problem: TransportProblem) -> bool:
     """Whether bounds from nearest points will be tight; judged on a sample, since all points would take too long."""
     rng = np.random.default_rng(0)
     return _close(problem.x, problem.y, rng) and _close(problem.y, problem.x, rng)
@@ -36,7 +36,7 @@ def _close(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> bool:
     return bool((first <= CLOSE * second).mean() >= MOST)
 
 
-def nearest(problem: Problem, x_tree: Tree, y_tree: Tree) -> tuple[float, Coupling]:
+def nearest(problem: TransportProblem, x_tree: Tree, y_tree: Tree) -> tuple[float, Coupling]:
     """A lower bound of W_p, and a coupling along nearest points as far as these are one-to-one."""
     geodesic, p = problem.geodesic, problem.p
     away, goal = in_order(y_tree, x_tree, np.zeros(len(problem.y)), 1.0, geodesic)
@@ -45,7 +45,7 @@ def nearest(problem: Problem, x_tree: Tree, y_tree: Tree) -> tuple[float, Coupli
     return lower, _coupled(problem, away, goal)
 
 
-def _coupled(problem: Problem, away: np.ndarray, goal: np.ndarray) -> Coupling:
+def _coupled(problem: TransportProblem, away: np.ndarray, goal: np.ndarray) -> Coupling:
     """Of all points with the same goal the closest one goes there; the remaining mass is coupled group by group."""
     order = np.lexsort((away, goal))
     first = np.concatenate([[True], goal[order][1:] != goal[order][:-1]])
@@ -59,7 +59,7 @@ def _coupled(problem: Problem, away: np.ndarray, goal: np.ndarray) -> Coupling:
     if not (len(x) and len(y)):
         return Coupling(rows, columns, mass)
     # Both sums agree up to rounding; each cloud is halved by its own sum.
-    rest = Problem(problem.x[x], problem.y[y], a[x], b[y], problem.p, problem.metric, x, y)
+    rest = TransportProblem(problem.x[x], problem.y[y], a[x], b[y], problem.p, problem.metric, x, y)
     others = solved(rest, halved(rest.x, rest.a, rest.y, rest.b))
     pieces = (rows, x[others.rows]), (columns, y[others.columns]), (mass, others.mass)
     return Coupling(*(np.concatenate(part) for part in pieces))

@@ -26,7 +26,7 @@ BLUR = 16 * EPSILON
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class TransportProblem:
     """Σ a_i δ_{x_i} against Σ b_j δ_{y_j}, cost c(x, y)^p with c the chord (euclidean) or the angle (geodesic).
 
     ``x_of`` and ``y_of`` give, for each point of the caller, its row of x or y (−1 for a point without mass).
@@ -49,7 +49,7 @@ class Problem:
     @classmethod
     def of(
         cls, x: Array, y: Array, p: float, x_weights: Array | None, y_weights: Array | None, metric: str
-    ) -> "Problem":
+    ) -> "TransportProblem":
         """The checked problem of two clouds; a BadArray, BadWeights, OffSphere or BadParameter says what is wrong."""
         if not isinstance(metric, str) or metric not in METRICS:
             raise BadParameter(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}.")
@@ -87,7 +87,7 @@ class Problem:
         return a
 
     @property
-    def flipped(self) -> "Problem":
+    def flipped(self) -> "TransportProblem":
         """The same problem from y to x."""
         x, a, x_of, x_given = self.x, self.a, self.x_of, self.x_given
         y, b, y_of, y_given = self.y, self.b, self.y_of, self.y_given

@@ -13,7 +13,7 @@ from frostline.errors import BadArray, BadParameter
 from frostline.results import Result
 from frostline.sample import Seed, generator
 from frostline.transport.circle import circular
-from frostline.transport.problem import Problem
+from frostline.transport.problem import TransportProblem
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ def sliced(
     >>> sliced([[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]], projections=2)
     Sliced(1.571 ± 0; p = 2, 2 circles)
     """
-    problem = Problem.of(x, y, p, x_weights, y_weights, "geodesic")
+    problem = TransportProblem.of(x, y, p, x_weights, y_weights, "geodesic")
     if as_count(projections, "projections") < 2:
         raise BadParameter("one projection has no standard error; take at least 2.")
     rng, d = generator(seed), problem.x.shape[1]

@@ -11,7 +11,7 @@ from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.transport.atoms import MOST_ATOMS, few_atoms, two_atoms_bounds
 from frostline.transport.exact import BUDGET, Solution, simplex
 from frostline.transport.interval import KNOWN, Coupling, Distance
-from frostline.transport.problem import Problem
+from frostline.transport.problem import TransportProblem
 
 if TYPE_CHECKING:
     from frostline.transport.circle import Angles
@@ -94,7 +94,7 @@ def wasserstein(
     >>> wasserstein([[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]], p=1)
     Distance(W1 = 1; atoms: one side has 2 atoms)
     """
-    problem = Problem.of(x, y, p, x_weights, y_weights, metric)
+    problem = TransportProblem.of(x, y, p, x_weights, y_weights, metric)
     options = _Options(
         TOLERANCE if tolerance is None else _as_tolerance(tolerance),
         np.inf if seconds is None else _as_seconds(seconds),
@@ -115,7 +115,7 @@ def wasserstein(
     return Distance(value, lower, upper, problem.p, metric, method, reason, full_plan)
 
 
-def _select_method(problem: Problem, options: _Options) -> tuple[str, str, _Bounds | None]:
+def _select_method(problem: TransportProblem, options: _Options) -> tuple[str, str, _Bounds | None]:
     """A method, the reason for it, and its bounds where the choice already needed them."""
     n, m, d = len(problem.x), len(problem.y), problem.x.shape[1]
     if min(n, m) <= 2:
@@ -133,7 +133,7 @@ def _select_method(problem: Problem, options: _Options) -> tuple[str, str, _Boun
     return "bracket", f"{n} × {m} points in d = {d} are too many for an exact solution", None
 
 
-def _atoms(problem: Problem, options: _Options) -> _Bounds:
+def _atoms(problem: TransportProblem, options: _Options) -> _Bounds:
     flipped = len(problem.y) > len(problem.x)
     oriented = problem.flipped if flipped else problem
     if len(oriented.y) > MOST_ATOMS:
@@ -153,14 +153,14 @@ def _atoms(problem: Problem, options: _Options) -> _Bounds:
     return solution.lower, solution.upper, coupling, _missing_digits(solution)
 
 
-def _angles(problem: Problem) -> "Angles | None":
+def _angles(problem: TransportProblem) -> "Angles | None":
     # The import of numba takes a second; only the compiled methods need it.
     from frostline.transport.circle import angles_on_circle
 
     return angles_on_circle(problem.x, problem.y)
 
 
-def _circle(problem: Problem, options: _Options) -> _Bounds:
+def _circle(problem: TransportProblem, options: _Options) -> _Bounds:
     if not problem.geodesic:
         raise BadParameter("method='circle' is exact for metric='geodesic' only; with the chord it is an upper bound.")
     from frostline.transport.circle import circular
@@ -177,7 +177,7 @@ def _circle(problem: Problem, options: _Options) -> _Bounds:
     return max(0.0, value - off), value + off, None, ended
 
 
-def _exact(problem: Problem, options: _Options) -> _Bounds:
+def _exact(problem: TransportProblem, options: _Options) -> _Bounds:
     solution = simplex(problem)
     return solution.lower, solution.upper, solution.coupling, _missing_digits(solution)
 
@@ -189,7 +189,7 @@ def _missing_digits(solution: Solution) -> str:
     return "the moves are too short beside the longest one for all digits"
 
 
-def _bracket(problem: Problem, options: _Options) -> _Bounds:
+def _bracket(problem: TransportProblem, options: _Options) -> _Bounds:
     from frostline.transport.bracketing import bracket
 
     interval = bracket(problem, tolerance=options.tolerance, seconds=options.seconds, start=options.start)
@@ -198,7 +198,7 @@ def _bracket(problem: Problem, options: _Options) -> _Bounds:
     return interval.lower, interval.upper, interval.coupling, interval.why + advice
 
 
-METHODS: dict[str, Callable[[Problem, _Options], _Bounds]] = {
+METHODS: dict[str, Callable[[TransportProblem, _Options], _Bounds]] = {
     "atoms": _atoms,
     "circle": _circle,
     "exact": _exact,
@@ -221,7 +221,7 @@ def _as_seconds(seconds: float) -> float:
     return number
 
 
-def _starting_coupling(problem: Problem, coupling: str | Coupling | None) -> Coupling | None:
+def _starting_coupling(problem: TransportProblem, coupling: str | Coupling | None) -> Coupling | None:
     """The coupling from which the bracket starts, in indices of the merged points."""
     if coupling is None:
         return None
@@ -238,7 +238,7 @@ def _starting_coupling(problem: Problem, coupling: str | Coupling | None) -> Cou
     return Coupling(problem.x_of[massive], problem.y_of[massive], problem.by_index[massive])
 
 
-def _checked_coupling(problem: Problem, coupling: tuple[Array, Array, Array]) -> Coupling:
+def _checked_coupling(problem: TransportProblem, coupling: tuple[Array, Array, Array]) -> Coupling:
     """The caller's coupling in indices of the merged points; refused when it is malformed or has other masses."""
     places = [_indices(part, len(owner)) for part, owner in zip(coupling, (problem.x_of, problem.y_of), strict=False)]
     mass = as_float64(as_tensor(coupling[2], "the coupling's mass")[0])
@@ -264,7 +264,7 @@ def _indices(part: Array, n: int) -> np.ndarray:
     return indices.astype(np.int64)
 
 
-def _split_merged_points(problem: Problem, coupling: Coupling) -> Coupling:
+def _split_merged_points(problem: TransportProblem, coupling: Coupling) -> Coupling:
     """A coupling of the merged points as a coupling of the caller's points with the caller's masses."""
     assert problem.x_given is not None and problem.y_given is not None
     rows, first, mass = _deal(coupling.rows, coupling.mass, problem.x_of, problem.x_given)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from frostline.log import LOG
+from frostline.web.failed_logins import FailedLogins
+from frostline.web.live_streams import HEADERS_ONLY
 from frostline.web.request_limits import Limits
 
 HEADERS = (
@@ -23,6 +25,8 @@ HEADERS = (
     ),
 )
 """Headers of every answer."""
+CLOSE = (b"connection", b"close")
+"""Header of an answer after which the connection is closed."""
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 """A host name or address, and a port."""
 DRAINED_SIZE = 8
@@ -50,6 +54,8 @@ class Guard:
     open   paths that are served without a token
     known  further paths that the log may name
     count  is called with the path and the status of every answer
+    failed is called for every call with a wrong token (not for one without any), which is also logged
+    draining  says whether the server is stopping: answers then close their connections
     """
 
     def __init__(
@@ -62,8 +68,12 @@ class Guard:
         open: Collection[str] = (),
         known: Collection[str] = (),
         count: Count = lambda path, status: None,
+        failed: Callable[[], None] = lambda: None,
+        draining: Callable[[], bool] = lambda: False,
     ):
         self.app, self.limits, self.count = app, limits, count
+        self.failed, self.draining = failed, draining
+        self._failed_logins = FailedLogins()
         self._open, self._known = frozenset(open), frozenset(known) | frozenset(open)
         self._token = None if token is None else token.encode()
         self._hosts = frozenset(hosts)
@@ -73,21 +83,27 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = False
+        headers_only = scope["method"] == "HEAD"
 
         async def answer(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 self.count(scope["path"], message["status"])
-                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+                headers = [*message.get("headers", ()), *HEADERS]
+                if self.draining() and CLOSE not in headers:
+                    headers.append(CLOSE)
+                message = {**message, "headers": headers}
+            elif headers_only:
+                message = {**message, "body": b""}
             await send(message)
 
         try:
             headers = dict(scope["headers"])
-            self._admit(scope["path"], headers)
+            self._admit(scope, headers)
             if scope["method"] not in ("GET", "HEAD"):
                 receive = _replayed(await self._body(headers, receive), receive)
-            await self.app(scope, receive, answer)
+            await self.app(_as_get(scope) if headers_only else scope, receive, answer)
         except Refused as refused:
             await _send(answer, refused.code, refused.sentence, *refused.headers)
         except asyncio.CancelledError:
@@ -100,7 +116,11 @@ class Guard:
             if not started:
                 await _send(answer, 500, "this should not happen; the log has the kind of error.")
 
-    def _admit(self, path: str, headers: dict[bytes, bytes]) -> None:
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        path = scope["path"]
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # A proxy in front may believe the one and we the other: the rest would be another client's call.
+            raise Refused(400, "the call has Content-Length and Transfer-Encoding; send one of them.", CLOSE)
         if self._token is None:
             if _hostname(headers.get(b"host", b"")) not in self._hosts:
                 raise Refused(
@@ -114,6 +134,9 @@ class Guard:
             return
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
+            if b"authorization" in headers:
+                self._failed_logins.add(scope.get("client"))
+                self.failed()
             raise Refused(401, "a token is needed: Authorization: Bearer TOKEN.", (b"www-authenticate", b"Bearer"))
 
     def _path_for_log(self, path: str) -> str:
@@ -132,8 +155,8 @@ class Guard:
                     left -= len(message.get("body", b""))
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        most, close = self.limits.body_bytes, (b"connection", b"close")
-        large = Refused(413, f"the body is larger than {most} bytes; send fewer texts at a time.", close)
+        most = self.limits.body_bytes
+        large = Refused(413, f"the body is larger than {most} bytes; send fewer texts at a time.", CLOSE)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > most:
             raise large
@@ -143,16 +166,21 @@ class Guard:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Refused(400, "the connection was closed before the body had arrived.", close)
+                        raise Refused(400, "the connection was closed before the body had arrived.", CLOSE)
                     body += message.get("body", b"")
                     if len(body) > most:
                         break
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            raise Refused(408, f"the body took longer than {self.limits.slow_seconds:g} s.", close) from None
+            raise Refused(408, f"the body took longer than {self.limits.slow_seconds:g} s.", CLOSE) from None
         await self._drain(receive)
         raise large
+
+
+def _as_get(scope: Scope) -> Scope:
+    """A HEAD request as the GET request that it is answered like."""
+    return {**scope, "method": "GET", "extensions": {**scope.get("extensions", {}), HEADERS_ONLY: {}}}
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -25,22 +25,29 @@ KEEP_ALIVE = 5
 """Seconds until an idle connection is closed."""
 STOPPING = 5
 """Seconds, beyond those of a call, that the server waits for answers when it stops."""
+CLOSING = 10
+"""Seconds for what comes after the last answer: the pass under way ends, the state and the last events are written."""
 INTERRUPTED = 130
 """Exit code of a program that was asked to stop twice."""
 
 
 def check_address(host: str, token: str | None) -> None:
     """Raise BadParameter for an address that other machines can reach without a token, and for a weak token."""
-    if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or any(c.isspace() for c in token)):
+    if token is not None and (len(token) < SHORTEST_TOKEN or not all("!" <= c <= "~" for c in token)):
         raise BadParameter(
-            f"the token has {len(token)} characters; it takes at least {SHORTEST_TOKEN}, ASCII and without spaces. "
-            "Make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
+            f"the token has {len(token)} characters; it takes at least {SHORTEST_TOKEN}, printable ASCII without "
+            "spaces. Make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
         )
     if token is None and not _is_local(host):
         raise BadParameter(
             f"--host {host} can be reached from other machines; set FROSTLINE_TOKEN or give --token-file, "
             "so that only those who know the token are let in."
         )
+
+
+def longest_stop(limits: Limits) -> int:
+    """Seconds from the signal to the end of the process at the most; whoever ends it by force waits longer."""
+    return int(limits.seconds) + STOPPING + CLOSING
 
 
 def listen(host: str, port: int) -> socket.socket:

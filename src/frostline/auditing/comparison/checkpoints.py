@@ -11,13 +11,13 @@ import pyarrow as pa
 from torch import nn
 
 from frostline.auditing.comparison.compare import Comparison, diff
-from frostline.auditing.controls import Report
 from frostline.encoders.fold import folded
 from frostline.encoders.load import load
 from frostline.encoders.model_folders import models_in
 from frostline.encoders.spectra import Factors, spectra
 from frostline.errors import BadModel, BadParameter
 from frostline.extras import need
+from frostline.progress import Report
 from frostline.results import Result
 
 

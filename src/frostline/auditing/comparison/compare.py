@@ -16,7 +16,7 @@ from frostline.auditing.comparison.pooling import compare_around
 from frostline.auditing.comparison.rounding import Moved, Verdict, compare, worst
 from frostline.auditing.comparison.tokenizer_differences import compare_tokenizers
 from frostline.auditing.comparison.turned_heads import blurred, compare_heads, heads_in_words
-from frostline.auditing.controls import CONTROL_TEXTS, Report, measured_on, some_of
+from frostline.auditing.controls import CONTROL_TEXTS, measured_on, some_of
 from frostline.encoders.corpus import checked, unread
 from frostline.encoders.fold import folded
 from frostline.encoders.forward import batches
@@ -26,6 +26,7 @@ from frostline.encoders.tokenization import longest, open_tokenizer, tokenize
 from frostline.encoders.verify import prove
 from frostline.errors import BadModel, BadText
 from frostline.files.plain_json import plain
+from frostline.progress import Report
 from frostline.results import Result, ability
 
 IDLE = re.compile(

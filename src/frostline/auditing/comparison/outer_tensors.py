@@ -25,7 +25,7 @@ Modules = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class EmbeddingRows:
     """An embedding table row by row: how many rows each model has, and which of those of both moved most.
 
     ``median``, ``most``: ‖Δ‖ over the norm of the base's row (the usual base, where that is zero).
@@ -59,7 +59,7 @@ class Outside:
     """Modules that both have; embedding tables that are not the same; the task head."""
 
     moved: Mapping[str, Moved]
-    rows: tuple[Rows, ...]
+    rows: tuple[EmbeddingRows, ...]
     head: Part
 
     @property
@@ -156,7 +156,7 @@ def _of_table(base: Tensor, tuned: Tensor, name: str) -> Moved:
     return Moved("changed", common.change, f"{more} rows only in the {which} model, {same}")
 
 
-def _rows(name: str, base: Tensor, tuned: Tensor) -> Rows:
+def _rows(name: str, base: Tensor, tuned: Tensor) -> EmbeddingRows:
     both = min(len(base), len(tuned))
     before, after = (table[:both].reshape(both, -1).double() for table in (base, tuned))
     size = before.norm(dim=1)
@@ -164,7 +164,7 @@ def _rows(name: str, base: Tensor, tuned: Tensor) -> Rows:
     moved = (after - before).norm(dim=1) / torch.where(size > 0, size, usual)
     order = moved.argsort(descending=True)[:MOST_MOVED].tolist()
     most = tuple((row, float(moved[row])) for row in order if moved[row] > 0)
-    return Rows(name, len(base), len(tuned), float(moved.median()), most)
+    return EmbeddingRows(name, len(base), len(tuned), float(moved.median()), most)
 
 
 def name_of(row: Mapping[str, Any]) -> str:

@@ -19,7 +19,9 @@ from frostline.dynamics.mean_map.dense import WIDEST, log_range
 from frostline.errors import BadParameter
 
 DIMENSIONS = range(2, 9)
+"""Dimensions that the kernel is written out for."""
 LEAST_TOLERANCE = 1e-12
+"""The smallest tolerance that is met in float64."""
 SINGLE = 1e-7
 """The smallest tolerance that is met in float32."""
 WIDEST_SINGLE = 40.0
@@ -45,15 +47,15 @@ def cuda(
     d, n = p.shape[-1], y.shape[-2]
     logs = None if log_weights is None else log_weights.expand(y.shape[:-1]).reshape(-1, n)
     members = zip(p.reshape(-1, p.shape[-2], d), y.reshape(-1, n, d), strict=True)
-    found = [
+    means = [
         _one(queries.double(), sources.double(), None if logs is None else logs[number].double(), tolerance)
         for number, (queries, sources) in enumerate(members)
     ]
-    return torch.stack(found).reshape(p.shape).to(y.dtype)
+    return torch.stack(means).reshape(p.shape).to(y.dtype)
 
 
 def unable(p: Float[Tensor, "*batch q d"], log_weights: Tensor | None, tolerance: float) -> str | None:
-    """What this engine cannot do, if it is that."""
+    """The reason why this engine cannot do it; None where it can."""
     if not p.is_cuda:
         return "the tokens are not on a GPU"
     if p.shape[-1] not in DIMENSIONS:
@@ -91,9 +93,9 @@ def _one(p: Tensor, y: Tensor, logs: Tensor | None, tolerance: float) -> Tensor:
         parts.append(_sums(queries, rest, shares, each, single, tolerance))
     shift = torch.stack([part[-1] for part in parts]).amax(0)
     total = torch.stack([part[:-1] * torch.exp2(part[-1] - shift) for part in parts]).sum(0)
-    found = torch.empty_like(p)
-    found[asked] = (total[1:] / total[:1]).T
-    return found
+    mean = torch.empty_like(p)
+    mean[asked] = (total[1:] / total[:1]).T
+    return mean
 
 
 def _sums(

@@ -54,7 +54,7 @@ def choose_orders(d: int, tolerance: float) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class TreePlan:
     """Queries in groups, sources in boxes, and bounds of errors: everything that is prepared before summing."""
 
     queries: Sorted
@@ -72,7 +72,7 @@ class Plan:
         y: Float[np.ndarray, "n d"],
         log_weights: Float[np.ndarray, " n"] | None,
         tolerance: float,
-    ) -> "Plan":
+    ) -> "TreePlan":
         """The plan for queries p, sources y and their log weights."""
         d = p.shape[1]
         weights = np.ones(len(y)) if log_weights is None else np.exp(log_weights - log_weights.max())
@@ -118,13 +118,13 @@ class Plan:
 
 def make_plans(
     p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Tensor | None, tolerance: float
-) -> Iterator[Plan]:
+) -> Iterator[TreePlan]:
     """A plan for every member of an ensemble."""
     d, n = p.shape[-1], y.shape[-2]
     logs = None if log_weights is None else log_weights.expand(*y.shape[:-1]).reshape(-1, n).numpy()
     members = zip(p.reshape(-1, p.shape[-2], d).numpy(), y.reshape(-1, n, d).numpy(), strict=True)
     for number, (queries, sources) in enumerate(members):
-        yield Plan.of(queries, sources, None if logs is None else logs[number], tolerance)
+        yield TreePlan.of(queries, sources, None if logs is None else logs[number], tolerance)
 
 
 def tree(

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.experiments.random_heads import head_of
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.sample import nodes, vmf
@@ -112,19 +112,19 @@ def judge(evidence: Evidence) -> Judgement:
     turns = numbers["turns_in_two_periods"]
     slopes = {p: Line.through(np.log(TAUS), np.log(jordan["W"][jordan["p"] == p])) for p in (1, 2)}
     checks = [
-        Check(
+        Criterion(
             "non-normal A: tokens go to the oblique projection, not to the orthogonal one",
             "W₂ to the first at most half of that to the second",
             f"{oblique['oblique'][at]:.3g} against {oblique['orthogonal'][at]:.3g}",
             ratio <= 0.5,
         ),
-        Check(
+        Criterion(
             "real but skew: the theorem's shape survives",
             "colder is closer for every skewness below the critical one",
             ", ".join(f"×{f:.2f} (s = {s:g})" for f, s in zip(falls, np.unique(depth["skew"]), strict=True)),
             bool(max(falls) < 1),
         ),
-        Check(
+        Criterion(
             "past the critical skewness there is no limit, but a period",
             "zero temperature is back after one to 1e-6",
             f"{numbers['back_after_a_period']:.1e}; kinds: "
@@ -133,13 +133,13 @@ def judge(evidence: Evidence) -> Judgement:
             and list(numbers["kinds"].values()) == ["points", "defective", "rotation"],
             software=True,
         ),
-        Check(
+        Criterion(
             "past the critical skewness tokens at finite temperature keep turning, with zero temperature's period",
             "2 turns in two periods, ± 10 %",
             f"{turns:.3f}",
             abs(turns / 2 - 1) <= 0.1,
         ),
-        Check(
+        Criterion(
             "one Jordan block of size 2, each token coupled with its own limit: τ^{−min(1, 1/p)}",
             "exponents −1 and −0.5, ± 10 %",
             "; ".join(f"p = {p}: {line}" for p, line in slopes.items()),

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
-from frostline.experiments.claim import Check, Line, Rows, Table, arrays
+from frostline.experiments.claim import Criterion, Line, Rows, Table, arrays
 from frostline.experiments.setting import Setting, follow
 from frostline.theory.bounds import Bound
 from frostline.theory.flow import zero_temperature
@@ -122,7 +122,7 @@ def draw(ax: Axes, table: Table, growth: float) -> None:
     ax.legend(fontsize=7, frameon=False, loc="lower right")
 
 
-def checks(table: Table, worst: Table, bound: Bound, growth: float) -> list[Check]:
+def checks(table: Table, worst: Table, bound: Bound, growth: float) -> list[Criterion]:
     """a, C and e^{Ct}, each from both sides; which other laws the data reject, and which they do not."""
     rows = arrays(table)
     betas = np.unique(rows["beta"])
@@ -136,12 +136,12 @@ def checks(table: Table, worst: Table, bound: Bound, growth: float) -> list[Chec
     ]
 
 
-def _amplitude(worst: Table, bound: Bound) -> Check:
+def _amplitude(worst: Table, bound: Bound) -> Criterion:
     rows = arrays(worst)
     betas, w = rows["beta"], rows["W2"]
     a = np.array([bound.amplitude(beta) for beta in betas])
     power, plain = (float(np.polyfit(np.log(x), np.log(w), 1)[0]) for x in (a, betas**-0.5))
-    return Check(
+    return Criterion(
         "a = √(log(β+1)/β), from both sides: W(ρ_t^{β}, ρ_t^{∞}) from the hardest start of each β, at "
         f"t = {EARLY:g}",
         "its power against a is 1 ± 0.05",
@@ -157,13 +157,13 @@ def _verdict(*powers: float) -> str:
     return "not distinguishable" if all(near) else "rejected" if not any(near) else "partly rejected"
 
 
-def _fixed_times(betas: np.ndarray, t: np.ndarray, w: np.ndarray) -> Check:
+def _fixed_times(betas: np.ndarray, t: np.ndarray, w: np.ndarray) -> Criterion:
     cold = betas >= 100
     x = np.log(betas[cold])
     powers = (
         {s: float(np.polyfit(x, np.log(w[cold, np.abs(t - s).argmin()]), 1)[0]) for s in FIXED} if len(x) > 1 else {}
     )
-    return Check(
+    return Criterion(
         "from a smooth start, at a fixed time: the power of β in W(ρ_t^{β}, ρ_t^{∞})",
         "−1 ± 0.05, from β = 100 on: eq. 10, far inside eq. 11",
         "; ".join(f"{power:.3f} (t = {s:g})" for s, power in powers.items())
@@ -173,13 +173,13 @@ def _fixed_times(betas: np.ndarray, t: np.ndarray, w: np.ndarray) -> Check:
     )
 
 
-def _growing(betas: np.ndarray, t: np.ndarray, w: np.ndarray, half: np.ndarray, growth: float) -> Check:
+def _growing(betas: np.ndarray, t: np.ndarray, w: np.ndarray, half: np.ndarray, growth: float) -> Criterion:
     rates = {}
     for beta, fine, coarse in zip(betas, w, half, strict=True):
         window = (t >= 4) & (t <= 0.85 * np.log(beta) / (2 * growth))
         if beta >= 100 and window.sum() >= 8 and np.abs(coarse[window] / fine[window] - 1).max() <= SETTLED:
             rates[beta] = Line.through(t[window], np.log(fine[window])).slope
-    return Check(
+    return Criterion(
         "from a smooth start, in time: it grows like e^{γt} from t = 4 until clusters are β^{−1/2} wide",
         f"γ = {growth:.3g} ± 15 %, predicted from the spectrum; without e^{{Ct}} it would be 0",
         ", ".join(f"{rate:.3g} (β = {beta:g})" for beta, rate in rates.items()) or "half the nodes change it too much",
@@ -187,12 +187,12 @@ def _growing(betas: np.ndarray, t: np.ndarray, w: np.ndarray, half: np.ndarray, 
     )
 
 
-def _one_constant(betas: np.ndarray, t: np.ndarray, w: np.ndarray, half: np.ndarray, bound: Bound) -> Check:
+def _one_constant(betas: np.ndarray, t: np.ndarray, w: np.ndarray, half: np.ndarray, bound: Bound) -> Criterion:
     same = [beta < 10 or _same_hand_over(t, *pair) for beta, *pair in zip(betas, w, half, strict=True)]
     # Colder than the first β that needs more nodes none is trusted: there half the nodes may agree by chance.
     sure = (betas >= 10) & np.logical_and.accumulate(same)
     if sure.sum() < 3:
-        return Check("C, from both sides", "three settled β", f"{int(sure.sum())}", None)
+        return Criterion("C, from both sides", "three settled β", f"{int(sure.sum())}", None)
 
     def level(C: float, amplitudes: np.ndarray) -> float:
         """The slope of log max_t W/(a·e^{Ct}) over log β: zero where one M serves every β."""
@@ -210,7 +210,7 @@ def _one_constant(betas: np.ndarray, t: np.ndarray, w: np.ndarray, half: np.ndar
 
     a = np.array([bound.amplitude(beta) for beta in betas])
     C, plain, inverse = (best(x) for x in (a, betas**-0.5, 1 / betas))
-    return Check(
+    return Criterion(
         "C, from both sides: the C at which one M serves every β in W(ρ_t^{β}, ρ_t^{∞}) ≤ M·a·e^{Ct}",
         f"within a factor 1.5 of the predicted {bound.C:.3g}; a smaller C needs an M that grows with β, for a larger "
         "one M vanishes",

@@ -10,7 +10,7 @@ from frostline.analysis.distance import Measure
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.dynamics.steppers import Euler
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.sample import uniform
 from frostline.theory.limits import limit
 from frostline.theory.regime import freezing
@@ -99,31 +99,31 @@ def judge(evidence: Evidence) -> Judgement:
     counts = np.unique(noise["n"])
     wrong = Line.through(np.log(counts), np.log([noise["imbalance"][noise["n"] == n].mean() for n in counts]))
     checks = [
-        Check(
+        Criterion(
             "d ≥ 3, as far below κ* as one can go and still be cold: tokens gather",
             f"at most {100 * FEW:g} % off-cluster",
             f"{100 * warmest:.2g} %",
             bool(warmest <= FEW),
         ),
-        Check(
+        Criterion(
             "d ≥ 3: where half of the final share is off-cluster",
             f"between κ*/10 and 10 κ* for n ≤ {FEW_TOKENS:,}",
             medians,
             bool(all(0.1 < b < 10 for b in inside if b is not None)) if None not in inside else None,
         ),
-        Check(
+        Criterion(
             "d = 2: stragglers freeze long before κ*",
             "below κ*/3",
             ", ".join("none" if b is None else f"{b:.2g} κ*" for b in flat),
             bool(all(b < 1 / 3 for b in flat if b is not None)) if None not in flat else None,
         ),
-        Check(
+        Criterion(
             "however cold it gets, some stay frozen: the share off-cluster at the coldest",
             f"above 0.5 % for n ≤ {FEW_TOKENS:,} and every d",
             levels,
             bool(min(share[-1] for share in few.values()) > 0.005),
         ),
-        Check(
+        Criterion(
             "warm tokens: mass at the wrong point by chance",
             "falls like n^{−1/2}, ± 0.15",
             str(wrong),
@@ -133,7 +133,7 @@ def judge(evidence: Evidence) -> Judgement:
     if len(few) < len(shares):
         line = Line.through(np.log(list(frozen)), np.log(list(frozen.values())))
         checks.append(
-            Check(
+            Criterion(
                 "d = 3: that share against n",
                 "falls like n^{−1/2}, the distance of neighbours, ± 0.15",
                 str(line),

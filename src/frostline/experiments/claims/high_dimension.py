@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.analysis.laplace import laplace
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.sample import uniform
 from frostline.theory.densities import vmf
 from frostline.theory.regime import freezing
@@ -53,19 +53,19 @@ def judge(evidence: Evidence) -> Judgement:
     high = dimensions >= 32
     window = cloud["scaled_star"]
     checks = [
-        Check(
+        Criterion(
             "for a density, how cold is cold: |m − y*| against κ/((d−1)/2)",
             "error·κ/((d−1)/2) between 0.5 and 2 in every d, from 10 on",
             f"{ratio.min():.3g} to {ratio.max():.3g}",
             bool((ratio > 0.5).all() and (ratio < 2).all()),
         ),
-        Check(
+        Criterion(
             f"the window between cold and frozen for n = {int(cloud['n'][0])}: κ*/((d−1)/2)",
             "shrinks with d, below 10 (where the error is a tenth) in d ≥ 32",
             ", ".join(f"{w:.3g} (d = {d:g})" for w, d in zip(window, dimensions, strict=True)),
             bool((np.diff(window) < 0).all() and (window[high] < 10).all()),
         ),
-        Check(
+        Criterion(
             "for tokens, cold in high d means one token: m is nearer to the best token than to y*",
             "in d ≥ 32, and not in d = 3",
             ", ".join(

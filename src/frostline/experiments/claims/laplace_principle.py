@@ -8,7 +8,18 @@ from matplotlib.figure import Figure
 from frostline import plot
 from frostline.analysis.laplace import laplace
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Table, Tick, arrays, read_prose
+from frostline.experiments.claim import (
+    Claim,
+    Criterion,
+    Evidence,
+    Judgement,
+    Line,
+    Rows,
+    Table,
+    Tick,
+    arrays,
+    read_prose,
+)
 from frostline.experiments.random_heads import near_identity
 from frostline.experiments.setting import Setting, diagonal, follow
 from frostline.sample import uniform
@@ -62,7 +73,7 @@ def judge(evidence: Evidence) -> Judgement:
             line = Line.through(logs, -np.log(np.array(still[name])[chosen]))
             near = abs(line.slope - order) <= 0.05 * order
             checks.append(
-                Check(f"{what} for a smooth start, d = {d}", f"falls like β^−{order}, ± 5 %", str(line), near)
+                Criterion(f"{what} for a smooth start, d = {d}", f"falls like β^−{order}, ± 5 %", str(line), near)
             )
     betas, start, peak, coarse = _peaks(moving)
     worst = np.sqrt(np.log1p(betas) / betas)
@@ -71,7 +82,7 @@ def judge(evidence: Evidence) -> Judgement:
     power = Line.through(np.log(worst[counted]), np.log(peak[counted])) if counted.sum() >= 3 else None
     factors = peak / worst
     checks.append(
-        Check(
+        Criterion(
             "the error (99 % of the mass are below it), at its largest along the run, against √(log(β+1)/β)",
             f"a power 1 ± 0.25 and a factor between 0.3 and 3, from three β that half the nodes change by at most "
             f"{100 * SETTLED:g} %",
@@ -86,7 +97,7 @@ def judge(evidence: Evidence) -> Judgement:
     cold = int(np.flatnonzero(counted)[-1]) if counted.any() else 0
     grown = peak / start
     checks.append(
-        Check(
+        Criterion(
             "the flow makes it grow, more so the colder",
             "by a factor that rises with β",
             ", ".join(f"{g:.3g} at β = {b:g}" for g, b in zip(grown, betas, strict=True)),
@@ -146,6 +157,7 @@ def _peaks(moving: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
 
 
 SETTING = Setting(diagonal(1.0, 0.5), diagonal(1.0, 1.0), (0.36, 0.48), 800)
+"""The run whose error is followed: a tilted start on the circle."""
 
 CLAIM = Claim(
     name="laplace-principle",

@@ -10,7 +10,7 @@ from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.dynamics.steppers import RK4
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.sample import uniform
 from frostline.sphere import geodesic
 from frostline.theory.flow import at_clocks, zero_temperature
@@ -129,13 +129,13 @@ def judge(evidence: Evidence) -> Judgement:
     wrong = naive[settled & np.isfinite(naive)]
     w = layers["W2"]
     checks = [
-        Check(
+        Criterion(
             "several heads: where the flow is at t = 15 against the numerical limit",
             "within 0.02 rad (median token) in three of four problems",
             f"{int(settled.sum())} of {len(settled)}",
             bool(settled.mean() >= 0.75),
         ),
-        Check(
+        Criterion(
             "the sum of the heads' A is no substitute",
             "its limit is off, by more than 0.02 rad in most problems",
             f"median {np.degrees(np.median(wrong)):.2g}°, largest {np.degrees(wrong.max()):.2g}°"
@@ -143,13 +143,13 @@ def judge(evidence: Evidence) -> Judgement:
             else "none",
             bool((wrong > 0.02).mean() > 0.5) if len(wrong) else None,
         ),
-        Check(
+        Criterion(
             "layers that differ: finite temperature against zero temperature, layer after layer",
             "closer at the coldest than at the warmest, and at most 0.25 there",
             ", ".join(f"{x:.3g} (β = {b:g})" for x, b in zip(w, layers["beta"], strict=True)),
             bool(w[-1] < w[0] and w[-1] <= 0.25),
         ),
-        Check(
+        Criterion(
             f"a head of rank {RANK} in d = {DIMENSION}: the limit of its A is where tokens go",
             "within 1e-3 rad (median token) after 14 gap times",
             numbers["low_rank_kind"] + (f", {thin['angle'][-1]:.1e} rad" if len(thin["angle"]) else ""),

@@ -9,7 +9,7 @@ from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
 from frostline.dynamics.steppers import RK4
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.sample import nodes, vmf
 from frostline.transport.solve import wasserstein
 
@@ -57,7 +57,7 @@ def judge(evidence: Evidence) -> Judgement:
         line = Line.through(np.log(counts), np.log(means))
         powers.append(f"n^{{−{-line.slope:.2f}}} at t = {t:g}")
         checks.append(
-            Check(
+            Criterion(
                 f"mean W₁ between n random tokens and the mean field at t = {t:g}",
                 "falls like n^{−1/2}: exponent −0.5 ± 0.12",
                 str(line),
@@ -67,7 +67,7 @@ def judge(evidence: Evidence) -> Judgement:
     _, start, _ = _means(evidence, 0.0)
     _, end, _ = _means(evidence, evidence.numbers["until"])
     checks.append(
-        Check(
+        Criterion(
             "the flow does not blow the sampling error up",
             "by no more than a factor 5, at every n",
             ", ".join(f"{x:.2g}" for x in end / start),

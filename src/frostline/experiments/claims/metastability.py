@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from frostline import plot
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.experiments.claims.theorem import B, V
 from frostline.experiments.setting import Setting, follow
 from frostline.theory.terminal import terminal
@@ -76,19 +76,19 @@ def judge(evidence: Evidence) -> Judgement:
     left = int(np.isfinite(lives["left"][~push]).sum())
     reached = np.isfinite(lives["reached"]).all()
     checks = [
-        Check(
+        Criterion(
             "a mirror-symmetric start, which has nothing to push it, stays",
             f"W₂ does not come back to {LEVEL} until t = {evidence.numbers['until']:g}, at every β",
             f"{left} of {int((~push).sum())} came back" if reached else "some never got there",
             bool(left == 0 and reached),
         ),
-        Check(
+        Criterion(
             f"an asymmetric start leaves (W₂ is back at {LEVEL}), the later the colder",
             "after a time that rises with log β",
             "not all left in time" if longer is None else f"{longer} per unit of log β",
             None if longer is None else bool(longer.low > 0),
         ),
-        Check(
+        Criterion(
             "a weaker push delays the end",
             f"by 1/g_V = {1 / growth:.3g} per unit of log(1/α), ± 15 % (eq. 13)",
             "too few left in time" if delay is None else str(delay),

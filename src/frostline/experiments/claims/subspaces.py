@@ -9,7 +9,7 @@ from scipy.stats import ks_2samp
 from frostline import plot
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.sample import uniform, vmf
 from frostline.theory.limits import limit
 from frostline.transport.solve import wasserstein
@@ -63,7 +63,7 @@ def judge(evidence: Evidence) -> Judgement:
         null, floor, start = rows["W2_of_uniform"][selected][0], rows["floor"][selected][0], rows["W2"][selected][0]
         lowest_of_all.append(f"{lowest[-1]:.2g} for m = {m}")
         checks.append(
-            Check(
+            Criterion(
                 f"m = {m}: W₂ of all tokens to Π♯ρ₀",
                 f"at most {SMALL} of a uniform distribution's, {null:.3g}, and of the start's, {start:.3g}",
                 f"{lowest[-1]:.3g} at β = {betas[-1]:g} (another sample of the limit is off by {floor:.3g})",
@@ -71,7 +71,7 @@ def judge(evidence: Evidence) -> Judgement:
             )
         )
         checks.append(
-            Check(
+            Criterion(
                 f"m = {m}: closer the colder",
                 "the smallest W₂ falls with β",
                 ", ".join(f"{w:.3g}" for w in lowest),
@@ -81,7 +81,7 @@ def judge(evidence: Evidence) -> Judgement:
     angles = _angles(evidence)
     gap, gap_of_flat = (float(ks_2samp(angles[name], angles["limit"]).statistic) for name in ("tokens", "uniform"))
     checks.append(
-        Check(
+        Criterion(
             "m = 2: the distribution of angles on the circle E∩S (Kolmogorov–Smirnov)",
             f"largest gap to the limit's at most {SMALL} of a uniform distribution's",
             f"{gap:.2g} against {gap_of_flat:.2g}",

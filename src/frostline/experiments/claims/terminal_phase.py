@@ -9,7 +9,7 @@ from frostline import plot
 from frostline.analysis.clusters import clusters
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Frames, Judgement, Rows, Tick, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Frames, Judgement, Rows, Tick, read_prose
 from frostline.experiments.setting import Matrix, diagonal
 from frostline.sample import vmf
 from frostline.sphere import geodesic
@@ -30,8 +30,8 @@ class Case:
     until: float
 
 
-# A = VBᵀ = diag(1, .4, .1) in the last case, where V has a complex pair as its leading eigenvalues.
 TURNING = ((1.0, -0.9, 0.2), (0.9, 1.2, 0.0), (0.0, 0.1, 0.3))
+"""V of the last case: a complex pair leads its spectrum, while A = VBᵀ = diag(1, .4, .1)."""
 CASES = (
     Case("aligned", diagonal(1.0, 0.5, 0.2), diagonal(2.0, 1.0, 0.5), 12.0),
     Case("misaligned", diagonal(1.0, 0.5, 0.2), diagonal(1.0, 0.2, 2.0), 24.0),
@@ -93,7 +93,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
         )
         ends.add(*values)
         if case.name in ("misaligned", "complex pair"):
-            frames.append(_frames(run, case, basis, axis))
+            frames.append(_frames(run, case, basis))
     return Evidence({"ends": ends, "centres": paths}, {}, tuple(frames))
 
 
@@ -126,7 +126,7 @@ def _reduced(run: Trajectory, paths: Rows, case: Case) -> float:
     return float(speed / values[lead].imag)
 
 
-def _frames(run: Trajectory, case: Case, basis: np.ndarray, axis: np.ndarray | None) -> Frames:
+def _frames(run: Trajectory, case: Case, basis: np.ndarray) -> Frames:
     side = (run.tokens[0] @ basis > 0).astype(int)
     near = np.array([_off(x, basis).mean() for x in run.tokens])
     marks = np.array([basis, -basis])
@@ -141,7 +141,7 @@ def judge(evidence: Evidence) -> Judgement:
         share, spread, turns = ends["near_predicted"][k], ends["beta_spread2"][k], ends["turns_per_period"][k]
         if ends["predicted"][k] == "points":
             checks.append(
-                Check(
+                Criterion(
                     f"{name}: where V's spectrum says the tokens end",
                     f"at least {100 * ALMOST:g} % within {NEAR} rad",
                     f"{100 * share:.3g} %",
@@ -150,7 +150,7 @@ def judge(evidence: Evidence) -> Judgement:
             )
         elif ends["predicted"][k] == "stalls":
             checks.append(
-                Check(
+                Criterion(
                     f"{name}: clusters that do not tighten",
                     "the median angle s to the axis stalls like β^{−1/2}: βs² between 1 and 10, also at 4β",
                     f"βs² = {spread:.3g}, and {ends['four_times_colder'][k]:.3g}",
@@ -159,7 +159,7 @@ def judge(evidence: Evidence) -> Judgement:
             )
         else:
             checks.append(
-                Check(
+                Criterion(
                     f"{name}: clusters rotate for ever at the rate of the pair",
                     "Im λ ± 5 %",
                     "no tight cluster was seen" if np.isnan(turns) else f"{turns:.3f}·Im λ",
@@ -169,7 +169,7 @@ def judge(evidence: Evidence) -> Judgement:
     moved = [k for k, name in enumerate(ends["case"]) if name in ("misaligned", "antipode-attending")]
     left = [ends["near_limit"][k] for k in moved]
     checks.append(
-        Check(
+        Criterion(
             "there the zero-temperature limit ±e₁ has been left",
             "at most 10 % still there",
             ", ".join(f"{100 * x:.3g} %" for x in left),
@@ -178,7 +178,7 @@ def judge(evidence: Evidence) -> Judgement:
     )
     off = _deviation(paths)
     checks.append(
-        Check(
+        Criterion(
             "the cluster flow (12) follows the centres",
             "within 0.2 rad, from when it is valid on",
             ", ".join(f"{name} {angle:.2g}" for name, angle in off.items()) or "never valid",

@@ -10,8 +10,8 @@ from frostline.analysis.certificates import certificate
 from frostline.analysis.distance import Measure
 from frostline.analysis.fits import fit
 from frostline.experiments.claim import (
-    Check,
     Claim,
+    Criterion,
     Evidence,
     Frames,
     Judgement,
@@ -31,7 +31,9 @@ from frostline.theory.rates import rates
 from frostline.theory.terminal import terminal
 
 BELOW = 0.8
+"""The fitted constant c lies between this and 1 times the rate of zero temperature."""
 SETTLED = 0.15
+"""Up to this change with half the nodes a smallest W₂ counts as settled."""
 CERTIFIED = 61
 """Times kept for the certificate, which needs to see the way between them."""
 FINE_FRAMES = 41
@@ -218,9 +220,9 @@ def judge(evidence: Evidence) -> Judgement:
     )
 
 
-def _closer(circle: _Curves) -> Check:
+def _closer(circle: _Curves) -> Criterion:
     smallest, settled, counted = circle.smallest, circle.settled, circle.counted
-    return Check(
+    return Criterion(
         "tokens come closer to the limit the colder it is",
         "the smallest W₂ falls with β, to a third or less of that at β = 10, where half the nodes change it by "
         f"at most {100 * SETTLED:g} %",
@@ -234,9 +236,9 @@ def _closer(circle: _Curves) -> Check:
     )
 
 
-def _bounded(circle: _Curves) -> Check:
+def _bounded(circle: _Curves) -> Criterion:
     M, C, c = circle.bound.M, circle.bound.C, circle.bound.c
-    return Check(
+    return Criterion(
         "the bound (11): c and C predicted, M from zero temperature, nothing fitted to these curves",
         f"W₂ ≤ {M:.3g}(a·e^{{{C:.3g}t}} + e^{{−{c:.3g}t}}) for every β and t",
         "largest ratios " + ", ".join(f"{x:.3g} (β = {b:g})" for x, b in zip(circle.ratios, circle.betas, strict=True)),
@@ -244,10 +246,10 @@ def _bounded(circle: _Curves) -> Check:
     )
 
 
-def _bounded_on_sphere(sphere: _Curves) -> Check:
+def _bounded_on_sphere(sphere: _Curves) -> Criterion:
     M, C, c = sphere.bound.M, sphere.bound.C, sphere.bound.c
     closest = sphere.smallest[sphere.settled]
-    return Check(
+    return Criterion(
         "the same on S²",
         f"W₂ ≤ {M:.3g}(a·e^{{{C:.3g}t}} + e^{{−{c:.3g}t}}), and closer the colder",
         ", ".join(
@@ -258,11 +260,11 @@ def _bounded_on_sphere(sphere: _Curves) -> Check:
     )
 
 
-def _power(circle: _Curves) -> Check:
+def _power(circle: _Curves) -> Criterion:
     betas, counted = circle.betas[circle.counted], circle.smallest[circle.counted]
     line = Line.through(np.log(np.log1p(betas) / betas), np.log(counted)) if len(betas) >= 3 else None
     power = circle.bound.c / (2 * (circle.bound.C + circle.bound.c))
-    return Check(
+    return Criterion(
         "how the smallest W₂ depends on a² = log(β+1)/β",
         f"a power of at least the bound's, c/(2(C+c)) = {power:.3g}, by its whole 95 % interval, from settled β ≥ 10",
         ("" if line is None else f"{line}; ")
@@ -272,12 +274,12 @@ def _power(circle: _Curves) -> Check:
     )
 
 
-def _refined(circle: _Curves, sphere: _Curves, nodes: int) -> Check:
+def _refined(circle: _Curves, sphere: _Curves, nodes: int) -> Criterion:
     both, fine = (circle, sphere), circle.fine
     usual = np.interp(fine["t"], circle.times, circle.distances[circle.betas == fine["beta"][0]][0])
     until_smallest = slice(0, int(fine["W2"].argmin()) + 1)
     apart = float(np.abs(fine["W2"] / usual - 1)[until_smallest].max())
-    return Check(
+    return Criterion(
         "with very many nodes: "
         + ", ".join(f"{curves.fine['n'][0]:,} ({curves.where}), β = {curves.fine['beta'][0]:g}" for curves in both),
         "never above the same bounds; on the circle the same W₂ to 2 % until it is smallest",
@@ -292,11 +294,11 @@ def _refined(circle: _Curves, sphere: _Curves, nodes: int) -> Check:
     )
 
 
-def _certified(proven: Table) -> Check:
+def _certified(proven: Table) -> Criterion:
     later = np.array(proven["t"]) > 0
     certified, measured = np.array(proven["certified"])[later], np.array(proven["W2"])[later]
     useful = certified < 2
-    return Check(
+    return Criterion(
         "what is certified, token by token, is above what is measured",
         "at every time and β; less than 2 somewhere",
         f"smallest ratio {float((certified / measured)[useful].min()) if useful.any() else np.nan:.3g}; "
@@ -306,12 +308,12 @@ def _certified(proven: Table) -> Check:
     )
 
 
-def _rate(evidence: Evidence, predicted: Bound) -> Check:
+def _rate(evidence: Evidence, predicted: Bound) -> Criterion:
     """c is what zero temperature needs in the end, no less and no more."""
     cold = arrays(evidence.tables["zero_temperature"])
     late = cold["t"] >= cold["t"][-1] / 2
     rate = -Line.through(cold["t"][late], np.log(cold["W2"][late])).slope
-    return Check(
+    return Criterion(
         "c, from both sides: the rate at which W₂(ρ_t^{∞}, Π♯ρ₀) falls in the second half of the time",
         f"c = {predicted.c:.3g} is {BELOW:g} to 1 times that",
         f"{rate:.3g}: {predicted.c / rate:.3g} times",

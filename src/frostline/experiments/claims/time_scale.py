@@ -7,14 +7,14 @@ from matplotlib.figure import Figure
 
 from frostline import plot
 from frostline.analysis.phases import phases_of_curve
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Line, Rows, Tick, arrays, read_prose
 from frostline.experiments.claims.theorem import CLAIM as THEOREM
 from frostline.experiments.claims.theorem import FINE_FRAMES, TILT, B, Fine, V, predicted_bound
 from frostline.experiments.setting import Setting, follow
 from frostline.theory.terminal import terminal
 
 LEVEL = 0.7
-"""W₂ on its way to √2: half the way, where (13) speaks of the hand-over."""
+"""W₂ on its way to √2: half the way, the hand-over of (13)."""
 HALVED = ("t_smallest", "ends", "t_crosses")
 """Times that are measured again with half the nodes."""
 SETTLED = 0.05
@@ -94,19 +94,19 @@ def judge(evidence: Evidence) -> Judgement:
     where = {name: _where(table["beta"], sure[name]) for name in HALVED}
     settled = f"where half the nodes change it by at most {100 * SETTLED:g} %"
     checks = [
-        Check(
+        Criterion(
             "the time of the smallest W₂ against log β",
             f"a straight line that rises, R² ≥ 0.98, {settled}",
             f"slope {lowest}{where['t_smallest']}; that of eq. 11 moves with {by_bound:.3g}",
             None if lowest is None else bool(lowest.r_squared >= 0.98 and lowest.low > 0),
         ),
-        Check(
+        Criterion(
             f"the time at which W₂ has risen to {LEVEL} again (the hand-over)",
             f"slope {by_flow:.3g} ± 20 % (eq. 13), R² ≥ 0.98, {settled}",
             f"slope {crossing}{where['t_crosses']}",
             None if crossing is None else bool(abs(crossing.slope / by_flow - 1) <= 0.2 and crossing.r_squared >= 0.98),
         ),
-        Check(
+        Criterion(
             f"the time spent below W₂ = {NEAR:g}",
             f"gets longer with log β, R² ≥ 0.95, {settled}",
             f"slope {stay}{where['ends']}",
@@ -118,7 +118,7 @@ def judge(evidence: Evidence) -> Judgement:
     finest = _lowest(run["t"], run["W2"])
     back = "has not come back" if fine["crosses"] is None else f"is back at t = {fine['crosses']:.3g}"
     checks.append(
-        Check(
+        Criterion(
             f"with {fine['nodes']:,} nodes at β = {fine['beta']:g}: the time of the smallest W₂",
             f"the same, to {100 * SETTLED:g} %",
             f"{finest:.4g} instead of {usual:.4g}; W₂ = {LEVEL} {back} by t = {run['t'][-1]:g}",

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from frostline import plot
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.theory.limits import limit
 
 KEYS = 8
@@ -39,7 +39,7 @@ class Size:
     records: int = 9
 
 
-class Encoder:
+class TrainedHead:
     """One head on the sphere: the last token asks for a key, the others are pairs of key and value; it names the value.
 
     Tokens are unit vectors; the asking token moves by V m(x), as in eq. 2, and a linear layer reads it.
@@ -121,7 +121,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     for number, answers in itertools.product(range(size.seeds), ANSWERS):
         tick(f"training, seed {number + 1} of {size.seeds}, answers: {answers}")
         rng = np.random.default_rng([14, seed, number])
-        encoder = Encoder(rng)
+        encoder = TrainedHead(rng)
         optimiser = torch.optim.Adam(encoder.parameters, lr=LEARNING_RATE)
         first: np.ndarray | None = None
         for step in range(size.steps + 1):
@@ -136,7 +136,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
 
 def _record(
-    encoder: Encoder,
+    encoder: TrainedHead,
     test: tuple[Tensor, Tensor, Tensor],
     which_one: tuple[int, str, int],
     first: np.ndarray | None,
@@ -189,33 +189,33 @@ def judge(evidence: Evidence) -> Judgement:
     colder = {what: end[what]["beta"] / begin[what]["beta"] for what in ANSWERS}
     lead = {what: end[what]["leading_V"] / begin[what]["leading_V"] for what in ANSWERS}
     checks = [
-        Check(
+        Criterion(
             "the encoder learns its task, and its controls do not",
             f"from about chance (1 in {VALUES}) to 90 % right, for every seed; 40 % at most for the controls",
             _shares("accuracy", true, first, nothing, other),
             _apart("accuracy", true, first, nothing, other),
         ),
-        Check(
+        Criterion(
             "what zero temperature predicts is what was learned: with y*, the best-scoring token, for all it sees",
             "it still answers 90 % right, for every seed; 40 % at most untrained, and with the controls' answers",
             _shares("at_zero_temperature", true, first, nothing, other),
             _apart("at_zero_temperature", true, first, nothing, other),
         ),
-        Check(
+        Criterion(
             "training makes the head colder, β = ‖B‖; with answers drawn at random it does so less",
             "at least three times, and more than its control, for every seed",
             f"{_times(colder['true'])}; answers at random {_times(colder['random'])}; another task, that of the key "
             f"alone, {_times(colder['of the key'])}",
             bool(colder["true"].min() >= 3 and (colder["true"] > colder["random"]).all()),
         ),
-        Check(
+        Criterion(
             "and its attention sharper: the largest weight",
             "above 0.8 at the end, below 0.6 with answers at random",
             f"{first['largest_weight'].mean():.2g} to {true['largest_weight'].min():.2g} or more; answers at random: "
             f"{nothing['largest_weight'].max():.2g} or less",
             bool(true["largest_weight"].min() > 0.8 and nothing["largest_weight"].max() < 0.6),
         ),
-        Check(
+        Criterion(
             "the predicted terminal phase moves: V's leading eigenvalue, end over beginning",
             "more than with answers at random, for every seed",
             f"{_times(lead['true'])}; answers at random {_times(lead['random'])}",

@@ -10,7 +10,7 @@ from frostline import plot
 from frostline.analysis.stability import stability
 from frostline.attention import Attention
 from frostline.dynamics.simulation import simulate
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Rows, Tick, arrays, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Rows, Tick, arrays, read_prose
 from frostline.experiments.random_heads import head_of, near_identity
 from frostline.sample import uniform, vmf
 from frostline.sphere import normalise
@@ -68,6 +68,7 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
 
 
 HEAD = Attention.from_matrices(np.diag([1.0, 0.5]), np.diag([1.0, 1.5]), 1.0)
+"""The head on the circle whose clouds are compared at finite temperature."""
 STARTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tilted": lambda angle: np.exp(0.4 * np.cos(angle) + 0.3 * np.sin(angle)),
     "a bump at e₂": lambda angle: 0.2 + 5 * np.exp(30 * (np.sin(angle) - 1)),
@@ -116,7 +117,7 @@ def judge(evidence: Evidence) -> Judgement:
     first = (warm["start"] == list(STARTS)[1]) & (warm["beta"] == BETAS[-1]) & (warm["t"] == WARM[0])
     reached = float(over[first][0])
     checks = [
-        Check(
+        Criterion(
             f"W₂(ρ_t, ρ̃_t) ≤ e^{{ℓt}} W₂(ρ₀, ρ̃₀) in {count} problems at {len(TIMES) - 1} times, zero temperature",
             "never exceeded: ℓ is proven",
             f"largest ratio {ratio.max():.6f}; the bound is below π, the largest distance there is, in {useful} of "
@@ -124,13 +125,13 @@ def judge(evidence: Evidence) -> Judgement:
             bool((ratio <= 1 + 1e-6).all()),
             software=True,
         ),
-        Check(
+        Criterion(
             "ℓ cannot be improved: where the flow expands everywhere alike, the bound is nearly reached",
             "a ratio from 0.9 to 1",
             f"{late:.3f} at t = {max(TIMES):g}",
             bool(0.9 <= late <= 1 + 1e-6),
         ),
-        Check(
+        Criterion(
             f"at finite temperature, where nothing is proven: two starts {TURN:g} rad apart, up to t = {WARM[-1]:g}, "
             f"with ℓ = {rate:.3g}, the largest rate there is",
             f"W₂ ≤ e^{{ℓt}} W₂ at the start, from β = {COLD:g} on",
@@ -139,7 +140,7 @@ def judge(evidence: Evidence) -> Judgement:
             ),
             max(x for b, x in largest.items() if b >= COLD) <= 1,
         ),
-        Check(
+        Criterion(
             f"and it is that rate: a bump where the flow pulls apart fastest, β = {BETAS[-1]:g}, t = {WARM[0]:g}",
             "a ratio of 0.9 or more",
             f"{reached:.3f}",

@@ -9,7 +9,7 @@ from scipy.stats import beta as beta_law
 
 from frostline import plot
 from frostline.attention import Attention
-from frostline.experiments.claim import Check, Claim, Evidence, Judgement, Line, Rows, Tick, read_prose
+from frostline.experiments.claim import Claim, Criterion, Evidence, Judgement, Line, Rows, Tick, read_prose
 from frostline.experiments.random_heads import head_of, near_identity, random_axes, symmetric_matrix
 from frostline.sample import uniform
 from frostline.sphere import normalise
@@ -19,7 +19,9 @@ from frostline.transport.index_coupling import index_coupling
 from frostline.transport.solve import wasserstein
 
 GAP = 0.7
+"""Gap between the leading eigenvalue of A and the next."""
 CASES = tuple((m, p) for m in (1, 2, 3) for p in (1, 2))
+"""Dimensions m of the dominant eigenspace, each with orders p of W_p."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def judge(evidence: Evidence) -> Judgement:
     for m, p in CASES:
         line, wanted = _exponent(rates, m, p), GAP * min(1, m / p)
         checks.append(
-            Check(
+            Criterion(
                 f"rate of W{'₁₂'[p - 1]} towards a {m}-dimensional limit",
                 f"{wanted:.3g} ± 5 %",
                 str(line),
@@ -88,7 +90,7 @@ def judge(evidence: Evidence) -> Judgement:
         )
     largest = float(np.max(ratio["ratio"]))
     checks.append(
-        Check(
+        Criterion(
             f"eq. 8 on {200 * evidence.numbers['problems']} tokens at three clocks each",
             "tan θ(τ) e^{gτ}/tan θ(0) ≤ 1",
             f"largest {largest:.9f}",
@@ -98,7 +100,7 @@ def judge(evidence: Evidence) -> Judgement:
     )
     apart = evidence.numbers["integrated"]
     checks.append(
-        Check(
+        Criterion(
             "the clock's closed form is the flow: tokens by an ODE solver at t = 3",
             "to 1e-8",
             f"{apart:.1e}",
@@ -109,11 +111,11 @@ def judge(evidence: Evidence) -> Judgement:
     w = np.asarray(approach["W2"])
     left = float(w[-1] / w[0])
     checks.append(
-        Check("W₂(ρ_τ, Π♯ρ₀) itself goes to 0", "falls to 1 % or less", f"to {100 * left:.2g} %", left < 0.01)
+        Criterion("W₂(ρ_τ, Π♯ρ₀) itself goes to 0", "falls to 1 % or less", f"to {100 * left:.2g} %", left < 0.01)
     )
     gap = float(np.abs(w - approach["index_coupling"]).max())
     checks.append(
-        Check(
+        Criterion(
             "each token goes to its own limit: index coupling = W₂", "to 1e-6", f"{gap:.1e}", gap < 1e-6, software=True
         )
     )
@@ -147,7 +149,7 @@ def draw(evidence: Evidence) -> Figure:
 
 
 def _integrated(head: Attention, x: np.ndarray, t: float) -> np.ndarray:
-    """One token of ẋ = P_x V y*(x) by a general solver, which knows of no clock."""
+    """One token of ẋ = P_x V y*(x) by a general solver that does not use the clock."""
     B, V, _, _ = head.matrices
 
     def velocity(_: float, x: np.ndarray) -> np.ndarray:

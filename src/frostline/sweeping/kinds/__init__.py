@@ -4,3 +4,4 @@ from frostline.sweeping.kinds.models import MODELS
 from frostline.sweeping.kinds.token_runs import RUNS
 
 KINDS = {kind.name: kind for kind in (*RUNS, *MODELS)}
+"""Every kind, by its name."""

@@ -33,7 +33,7 @@ NUMBERS = pa.list_(NUMBER)
 
 
 @dataclass(frozen=True)
-class Kind:
+class RunKind:
     """One kind of run.
 
     keys      keys of its spec as columns, name and type; lists and tables become JSON text

@@ -12,7 +12,7 @@ from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT
 from frostline.errors import BadSpec
 from frostline.files.plain_json import plain
 from frostline.files.suggestions import suggestion
-from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Kind, Outcome, Table
+from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Outcome, RunKind, Table
 
 
 class _Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -159,10 +159,12 @@ def _score(table: Table) -> Outcome:
     from frostline.encoders.corpus import read_texts
     from frostline.monitoring.alarm import Alarm
     from frostline.monitoring.baseline_file import load_baseline
+    from frostline.monitoring.calibration import check_alpha
 
     base, level = load_baseline(table["baseline"]), "light" if table["light"] else "full"
-    counts = base.judges[level].conformal.counts.tolist()
-    alarm = Alarm.once_in(table["false_alarm_every"], calibrated_by=counts)
+    conformal = base.judges[level].conformal
+    check_alpha(conformal, table["alpha"])
+    alarm = Alarm.once_in(table["false_alarm_every"], calibrated_by=conformal.counts.tolist())
     scores = base.score(table["model"], read_texts(table["text"]), level=level)
     levels, rang, _ = alarm.after(alarm.quiet, scores.p_values)
     strange = int((scores.p_values <= table["alpha"]).sum())
@@ -186,7 +188,7 @@ def _keys(struct: type[msgspec.Struct]) -> dict[str, pa.DataType]:
 
 
 MODELS = (
-    Kind(
+    RunKind(
         "reproduce",
         _keys(_Claim),
         {"verdict": TEXT, "why": TEXT, "checks": TEXT, "numbers": TEXT},
@@ -194,7 +196,7 @@ MODELS = (
         _named(),
         _reproduce,
     ),
-    Kind(
+    RunKind(
         "audit",
         _keys(_Audit),
         dict.fromkeys(AUDIT_METRICS, NUMBER) | {"sentence": TEXT, "sha256": TEXT, "heads": TEXT, "clouds": TEXT},
@@ -202,7 +204,7 @@ MODELS = (
         _named("model", "text"),
         _audit,
     ),
-    Kind(
+    RunKind(
         "diff",
         _keys(_Diff),
         {
@@ -217,7 +219,7 @@ MODELS = (
         _named("base", "tuned", "text"),
         _diff,
     ),
-    Kind(
+    RunKind(
         "score",
         _keys(_Score) | {"false_alarm_every": NUMBER},
         {

@@ -6,7 +6,7 @@ from typing import Any
 
 from frostline.errors import BadSpec
 from frostline.runs import schema as specs
-from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Kind, Outcome, Table
+from frostline.sweeping.kinds.base import NUMBER, NUMBERS, TEXT, WHOLE, YES, Outcome, RunKind, Table
 
 RUN_KEYS = {
     "tokens": WHOLE,
@@ -156,9 +156,9 @@ def _theory(table: Table) -> Outcome:
 
 
 RUNS = (
-    Kind("simulate", RUN_KEYS, RUN_MEASURES, _run_parse, _run_files, _simulate, arrays=True),
-    Kind("theory", RUN_KEYS, THEORY_MEASURES, _run_parse, _run_files, _theory),
-    Kind(
+    RunKind("simulate", RUN_KEYS, RUN_MEASURES, _run_parse, _run_files, _simulate, arrays=True),
+    RunKind("theory", RUN_KEYS, THEORY_MEASURES, _run_parse, _run_files, _theory),
+    RunKind(
         "distance",
         RUN_KEYS,
         RUN_MEASURES | {"t": NUMBERS, "w": NUMBERS, "lower": NUMBERS, "upper": NUMBERS},
