@@ -165,21 +165,6 @@ def noise(count):
     return [" ".join(rng.choice(tiny.WORDS, 10)) for _ in range(count)]
 
 
-def test_alarms_call_back_or_are_only_logged(base, live, caplog):
-    model, tokenizer = live
-    called = []
-    with caplog.at_level(logging.WARNING, "frostline"), torch.inference_mode():
-        with watch(model, base, on_alarm=called.append) as seen:
-            model(**batch(tokenizer, noise(32)))
-        assert called == [seen] and seen.alarms > 1 and "alarm" in caplog.text
-        with watch(model, base, on_alarm=called.append, log_only=True) as quiet:
-            model(**batch(tokenizer, noise(32)))
-        assert len(called) == 1 and quiet.alarms == seen.alarms
-        with watch(model, base, on_alarm=lambda own: 1 / 0) as raising:
-            model(**batch(tokenizer, noise(32)))
-        assert raising.failures == 1 and raising.texts == 32
-
-
 def test_reasons_name_tokens(base, live):
     """With a tokenizer by name, without one by place; a planted foreign word is among them."""
     model, tokenizer = live
@@ -309,20 +294,6 @@ def test_a_copy_of_a_watched_model_is_not_watched(base, live):
         other = copy.deepcopy(model)
         other(**batch(tokenizer, fresh(2)))
         assert seen.texts == 0
-
-
-def test_a_callback_may_ask_and_may_close(base, live):
-    model, tokenizer = live
-    asked = []
-
-    def act(own):
-        asked.append(own.last.p_values.min())
-        own.close()
-
-    with watch(model, base, on_alarm=act, hold=1) as seen, torch.inference_mode():
-        model(**batch(tokenizer, noise(32)))
-        model(**batch(tokenizer, noise(32)))
-    assert len(asked) == 1 and seen.texts == 32 and seen.failures == 0
 
 
 def test_our_own_passes_are_no_traffic(base, live):

@@ -5,7 +5,7 @@ Roberts, R ← (R + 1)·bet(p), sums over all texts at which a shift may have be
 with every normal text, the weighted mean of all R reaches N once in N normal texts at most, whatever N is.
 
 Calibration texts are a sample, so p-values of a real baseline are not quite uniform: over thousands of texts a bet that
-is fair on average over baselines wins against most of them. Every bet is therefore divided by the mean that it stays
+is fair on average over baselines wins against some of them. Every bet is therefore divided by the mean that it stays
 below for nine of ten baselines with so many calibration texts: the promise holds for a baseline, not for their average.
 """
 

@@ -92,6 +92,24 @@ class AlarmCourse:
             return "critical"
         return None
 
+    def take_together(self, p: Float[np.ndarray, " n"], now: float) -> list[int]:
+        """Count texts that were scored together, between which no alarm is over; the numbers of those that rang."""
+        self.pass_time(now)
+        _, rang, self.state = self.alarm.after(self.state, p)
+        if len(p):
+            self._last_text = now
+            self.texts_since += len(p)
+        if not rang:
+            self.pass_time(now)
+            return rang
+        if not self.ringing:
+            self.ringing, self._began = True, now
+        self.rang_in_all += len(rang)
+        self.rings += len(rang)
+        self.texts_since, self._rang = len(p) - 1 - rang[-1], now
+        self.critical |= self.rings >= CRITICAL_RINGS and now - self._began >= CRITICAL_SECONDS
+        return rang
+
     def pass_time(self, now: float) -> str | None:
         """End the alarm if its time is over; returns "clear" then."""
         if not self.ringing:

@@ -1,4 +1,4 @@
-"""Calls that wait on a thread of their own: they hold nobody up, keep their order, and raise nothing into the caller."""
+"""Calls that wait on a thread of their own: they hold nobody up, keep their order, and raise nothing to the caller."""
 
 import threading
 from collections import deque

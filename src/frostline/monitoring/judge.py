@@ -1,5 +1,6 @@
 """The judge of a model: a detector with its calibration, which turns hidden states into scores and p-values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -70,6 +71,23 @@ class Assessment:
         ids = self.ids[row]
         present: list[int] = (ids if self.mask is None else ids[self.mask[row] != 0]).tolist()
         return present
+
+    def part(self, rows: Sequence[int]) -> "Assessment":
+        """A copy of some of the texts, which does not keep the memory of the others."""
+        fixed = {"judge": self.judge, "rows": None, "event": None}
+        return Assessment(**{field.name: _copy(getattr(self, field.name), rows) for field in fields(self)} | fixed)
+
+
+def _copy(thing: Any, rows: Sequence[int]) -> Any:
+    """Some rows of a tensor, or of all tensors of a profile; other values as they are."""
+    if isinstance(thing, Profile):
+        return Profile(*(_copy(getattr(thing, field.name), rows) for field in fields(thing)))
+    if not isinstance(thing, Tensor):
+        return thing
+    if thing.device.type == "cpu":
+        return thing[list(rows)]
+    # Numbers of rows would travel to a GPU after all the work that waits there; slices are known here.
+    return torch.cat([thing[row : row + 1] for row in rows])
 
 
 def _on_device(thing: Any, device: torch.device) -> Any:
