@@ -16,7 +16,7 @@ QUIET = 25
 @pytest.fixture(params=[(1200, "light"), (390, "dark")], ids=["wide", "phone"])
 def watched(request, browser, base, folder, tmp_path):
     width, scheme = request.param
-    with serving(base, folder, tmp_path / "e.db", clear_after=QUIET) as client:
+    with serving(base, folder, tmp_path / "e.db", clear_after=QUIET, clear_seconds=0, false_alarm_every=1000) as client:
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
         page.troubles, page.asked = [], []
         page.on("console", lambda message: page.troubles.append(message.text))
@@ -46,7 +46,7 @@ def test_an_alarm_appears_and_is_over_by_the_stated_rule(watched):
     says(page, "σ", where="#events")
     assert page.title() == "ALARM · frostline"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    left = QUIET - (client.service.stream.texts - client.service.stream.rang_at)
+    left = QUIET - client.service.stream.all.course.texts_since
     normal = fresh(60)[20:]
     client.score(normal[: left - 1])
     says(page, f"{20 + len(STRANGE) + left - 1}", where="#texts")
@@ -92,6 +92,6 @@ def test_a_token_is_asked_for_and_not_kept(browser, base, folder, tmp_path):
 def test_the_description_is_a_page_too(watched):
     page, client = watched
     page.goto(f"{client.url}/docs")
-    assert page.locator("section h2 code").count() == 6 and "curl" in page.locator("pre").inner_text()
+    assert page.locator("section h2 code").count() == 8 and "curl" in page.locator("pre").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.troubles == []

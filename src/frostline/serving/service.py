@@ -130,7 +130,7 @@ class Service:
 
     def degraded(self) -> list[str]:
         """Sentences about everything that does not work although texts are scored."""
-        troubles = [self.events.trouble] if self.events.trouble else []
+        troubles = [says for says in (self.events.trouble, self.events.damage) if says]
         if self._other_files:
             troubles.append(
                 "the model's files are not those the baseline was made with, though their attention weights are: "
