@@ -25,7 +25,7 @@ HELD_OUT = 5000
 STRANGE = 600
 """Texts of every shift that a baseline is tried on."""
 PROMISED = (1_000.0, 10_000.0)
-"""Texts per false alarm in the trial of promises; a stream has HELD_OUT texts, drawn anew until one alarm is due in ten."""
+"""Texts per false alarm in the trial of promises."""
 STREAM = 50_000
 """Texts of the stream of the trial of promises: normal ones, in a random order, again and again."""
 

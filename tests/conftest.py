@@ -1,10 +1,15 @@
 import os
 import shutil
+import signal
 
 # Two test workers on two cores: one thread each, and for what they start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+
+# Shells start jobs in the background with Ctrl-C ignored, and children inherit that: tests of Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import numpy as np
 import pytest

@@ -129,9 +129,9 @@ def p_values(fitted, noise, lengths):
 def test_nine_of_ten_baselines_ring_at_most_twice_as_often_as_promised():
     """40 baselines of 400 calibration texts, each with a stream of 60 times as many texts as one false alarm may take.
 
-    About 95 of 100 keep the promise itself. One that does so rings 60 times, and 120 times for fewer than one seed in
-    10⁹; so five or more of 40 break it twofold for less than one seed in 20 even if all of the rest did. The seed is
-    fixed, and none does.
+    Nine of ten keep the promise itself. One that does so rings 60 times at most, and 120 times for fewer than one seed
+    in 10⁹; so ten or more of 40 break it twofold for less than one seed in 100 even if all of the rest did. The seed is
+    fixed.
     """
     every, times = 300, 60
     streams, counts = [], []
@@ -148,14 +148,14 @@ def test_nine_of_ten_baselines_ring_at_most_twice_as_often_as_promised():
         rang = alarm.level(state) >= alarm.threshold
         rings += rang
         state[rang] = 0
-    assert (rings / times > 2).sum() <= 4 and 0 < np.median(rings / times) <= 1
+    assert (rings / times > 2).sum() <= 9 and 0 < np.median(rings / times) <= 1
 
 
 def test_no_bet_is_won_against_nine_of_ten_baselines():
-    """Mean of every bet over 20,000 normal texts, for 100 baselines: above 1 for ten of them at most.
+    """Mean of every bet over 20,000 normal texts, for 100 baselines: above 1 for 18 of them at most.
 
-    For 95 of 100 no bet is meant to be won; 11 or more lose one for one seed in 90, and the seed is fixed. Without what
-    each bet costs 31 do: bets are fair on average over baselines only.
+    For nine of ten no bet is meant to be won; 19 or more lose one for one seed in 200, and the seed is fixed. Without
+    what each bet costs 31 do: bets are fair on average over baselines only.
     """
     lost = 0
     for seed in range(100):
@@ -165,7 +165,7 @@ def test_no_bet_is_won_against_nine_of_ten_baselines():
         p = p_values(fitted, noise, rng.uniform(1, 5, len(noise)))
         means = Alarm.once_in(1000, calibrated_by=fitted.counts.tolist()).bets(p).mean(0)
         lost += (means > 1.001).any()
-    assert lost <= 10
+    assert lost <= 18
 
 
 FLOORS = {None: 1e-4, 150: 1 / 151, 1000: 1 / 1001}

@@ -11,6 +11,7 @@ import frostline as fl
 from frostline.encoders.live_model import open_model
 from frostline.encoders.load import load
 from frostline.encoders.tokenization import open_tokenizer
+from frostline.monitoring.calibration_health import judge_calibration
 from frostline.monitoring.corruptions import corrupted, shuffled, typos
 from tests.monitoring.sentences import sentences
 from tests.tolerances import P_VALUE
@@ -43,6 +44,18 @@ def test_broken_and_foreign_text_is_seen(base, folder):
         found = base.score(folder, texts=corrupted(normal, other, seed=1))
         assert auroc(scores.scores, found.scores) > least, other.__name__
     assert auroc(scores.scores, base.score(folder, texts=sample()[:100]).scores) > 0.99
+
+
+def test_a_fifth_of_other_prose_makes_the_calibration_bad(base, folder):
+    """Windows of 300 texts: sentences of the grammar alone are good, with 60 of other prose among them they are not."""
+    from frostline.encoders.corpus import sample
+
+    known = set(sentences(900, seed=0))
+    normal = base.score(folder, [text for text in sentences(900, seed=1) if text not in known][:300]).p_values
+    prose = base.score(folder, sample()[:60]).p_values
+    counts = base.judges["full"].conformal.counts.tolist()
+    assert judge_calibration(normal, counts).verdict == "good"
+    assert judge_calibration(np.concatenate([normal[:240], prose]), counts).verdict == "low"
 
 
 def test_watching_changes_no_bit(base, folder):

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from frostline.cli import main
 from frostline.errors import BadParameter
+from frostline.serving import event_backup
 from frostline.serving.event_backup import back_up
 from frostline.serving.events import Event, Events
 from frostline.serving.stored_events import read_events
@@ -63,6 +64,15 @@ def test_another_file_is_not_replaced_unless_asked_for(tmp_path):
     (tmp_path / "copy.db-wal").write_text("a log of a file that is gone")
     with pytest.raises(BadParameter, match="--force"):
         back_up(path, copy)
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    path, copy = tmp_path / "e.db", tmp_path / "copy.db"
+    write_events(path, 20)
+    monkeypatch.setattr(event_backup, "_copy", lambda *_: copy.write_text("precious"))
+    with pytest.raises(BadParameter, match="--force"):
+        back_up(path, copy)
+    assert copy.read_text() == "precious"
 
 
 def test_a_backup_that_cannot_be_made_leaves_nothing(tmp_path, rng):

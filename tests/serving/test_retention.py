@@ -96,6 +96,18 @@ def test_old_events_are_forgotten_bit_by_bit(tmp_path):
         assert events.add(strange(clock)) == [126]
 
 
+def test_a_clock_behind_its_events_deletes_nothing(tmp_path):
+    clock = Clock()
+    with Events(tmp_path / "e.db", days=2, clock=clock) as events:
+        events.add(strange(clock, 100))
+        pass_days(events, clock, 2.5)
+        events.add([Event("strange", 1, clock.now + DAY)] * 25)
+        pass_days(events, clock, 0.75)
+        assert len(events.select()) == 125
+        pass_days(events, clock, 1.5)
+        assert len(events.select()) < 125
+
+
 def test_a_steady_stream_keeps_its_days(tmp_path):
     for days in (1, 30):
         clock = Clock()

@@ -6,7 +6,7 @@ with every normal text, the weighted mean of all R reaches N once in N normal te
 
 Calibration texts are a sample, so p-values of a real baseline are not quite uniform: over thousands of texts a bet that
 is fair on average over baselines wins against some of them. Every bet is therefore divided by the mean that it stays
-below for 95 of 100 baselines with so many calibration texts: the promise holds for a baseline, not for their average.
+below for nine of ten baselines with so many calibration texts: the promise holds for a baseline, not for their average.
 """
 
 import re
@@ -33,7 +33,7 @@ POWERS = np.array([-0.5, 0.25])
 """Exponents a of the densities p^(a−1) of strange texts' p-values that are bet on, constant below the least p-value."""
 FINEST = 1e-4
 """Least p-value of an alarm that is not told how many calibration texts there are."""
-KEPT_BY = 0.95
+KEPT_BY = 0.9
 """Share of baselines with so many calibration texts that keep the promise."""
 BASELINES = 2000
 """Number of baselines that are drawn to find how far their p-values are from uniform."""
@@ -169,7 +169,7 @@ def _densities(p: Float[np.ndarray, "..."], least: float) -> Float[np.ndarray, "
 
 
 def _largest_means(counts: np.ndarray, least: float) -> Float[np.ndarray, " powers"]:
-    """Means of the densities over normal texts that 95 of 100 baselines stay below, for all densities together.
+    """Means of the densities over normal texts that nine of ten baselines stay below, for all densities together.
 
     Given the calibration texts, the probabilities of the ranks are uniform on the simplex: spacings of uniform numbers.
     """

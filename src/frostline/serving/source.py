@@ -61,7 +61,7 @@ class Source:
         return [name for name in reversed(named) if name][:NAMED]
 
     def kept(self, now: float, *, recent: bool = False) -> dict[str, Any]:
-        """Plain values from which ``resume`` goes on after a restart; the last p-values, which are long, only if asked for."""
+        """Plain values from which ``resume`` goes on after a restart; ``recent`` adds the last p-values, a long list."""
         values = {"texts": self.texts, "strange": self.strange, "since": self.since, "acknowledged": self.acknowledged}
         return values | {"course": self.course.kept(now)} | ({"recent": list(self.recent)} if recent else {})
 

@@ -220,6 +220,15 @@ def test_the_sentence_is_about_the_layers_that_changed():
     assert "Changed in 1 of 3 layers (2): β there by a factor 2.00 to 2.00" in fl.diff(base, tuned).sentence
 
 
+def test_heads_that_all_layers_share_are_no_heads_of_their_own():
+    """ALBERT's 4 heads in 3 passes: the sentence counts passes."""
+    base, tuned = tiny.model("ALBERT"), tiny.model("ALBERT")
+    with torch.no_grad():
+        tuned.encoder.albert_layer_groups[0].albert_layers[0].attention.query.weight *= 2
+    sentence = fl.diff(base, tuned).sentence
+    assert "0 of 12 passes of heads lead in another way" in sentence and "12 heads" not in sentence
+
+
 def test_a_comparison_saves_itself(tmp_path):
     comparison = fl.diff(tiny.model("BERT"), tiny.model("BERT", seed=1))
     page = comparison.save(tmp_path / "diff")

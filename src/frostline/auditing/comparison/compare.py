@@ -198,7 +198,7 @@ def diff(
         tuned=tuned_encoder.name,
         layers=layers,
         heads=pa.table(heads),
-        sentence=_sentence(layers, heads, outside, parts) + left_out,
+        sentence=_sentence(layers, heads, outside, parts, shared=base_encoder.family.shared) + left_out,
         outside=outside,
         provenance={
             "base": base_encoder.name,
@@ -339,7 +339,12 @@ def _add(table: Columns, **values: Any) -> None:
 
 
 def _sentence(
-    layers: pa.Table, heads: Mapping[str, list[Any]], outside: Mapping[str, Any], parts: Sequence[Part]
+    layers: pa.Table,
+    heads: Mapping[str, list[Any]],
+    outside: Mapping[str, Any],
+    parts: Sequence[Part],
+    *,
+    shared: bool,
 ) -> str:
     """Layers first, then what is outside them."""
     more = ""
@@ -353,7 +358,7 @@ def _sentence(
     return (
         "No layer changed."
         if more and set(layers["verdict"].to_pylist()) == {"unchanged"}
-        else _of_layers(layers, heads)
+        else _of_layers(layers, heads, shared=shared)
     ) + more
 
 
@@ -362,7 +367,7 @@ def _left_out(base: Encoder, tuned: Encoder, names: Sequence[str]) -> str:
     return f" Not compared: {some([*names])}." if names and (base.folder or tuned.folder) else ""
 
 
-def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
+def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]], *, shared: bool) -> str:
     verdicts = layers["verdict"].to_pylist()
     changed = [number for number, verdict in enumerate(verdicts) if verdict == "changed"]
     if set(verdicts) == {"unchanged"}:
@@ -374,4 +379,4 @@ def _of_layers(layers: pa.Table, heads: Mapping[str, list[Any]]) -> str:
         )
     every = len(changed) == len(verdicts)
     where = "every layer" if every else f"{len(changed)} of {len(verdicts)} layers ({', '.join(map(str, changed))})"
-    return f"Changed in {where}: {heads_in_words(heads, changed, '' if every else ' there')}"
+    return f"Changed in {where}: {heads_in_words(heads, changed, '' if every else ' there', shared=shared)}"

@@ -90,8 +90,11 @@ def _head(before: HeadSpectra, after: HeadSpectra, alike: list[HeadSpectra], hea
     }
 
 
-def heads_in_words(heads: Mapping[str, list[Any]], layers: list[int], there: str) -> str:
-    """Changes of the heads of these layers, beside those of rounding alone."""
+def heads_in_words(heads: Mapping[str, list[Any]], layers: list[int], there: str, *, shared: bool) -> str:
+    """Changes of the heads of these layers, beside those of rounding alone.
+
+    ``shared``: the layers share their weights, so that rows are passes of the same few heads.
+    """
     inside = np.isin(heads["layer"], layers)
     ratio = np.array(heads["beta_ratio"])[inside]
     ratio = ratio[np.isfinite(ratio)]
@@ -100,9 +103,10 @@ def heads_in_words(heads: Mapping[str, list[Any]], layers: list[int], there: str
         factor = f"by a factor {ratio.min():.2f} to {ratio.max():.2f} (median {np.median(ratio):.2f})"
     base, tuned, rounded = (np.array(heads[f"kind_{name}"])[inside] for name in ("base", "tuned", "rounded"))
     angle, alone = (float(np.median(np.array(heads[name])[inside])) for name in ("angle_A", "angle_A_rounded"))
+    counted = "passes of heads" if shared else "heads"
     return (
         f"β{there} {factor}, "
-        f"{int((base != tuned).sum())} of {int(inside.sum())} heads lead in another way (rounding alone: "
+        f"{int((base != tuned).sum())} of {int(inside.sum())} {counted} lead in another way (rounding alone: "
         f"{int((base != rounded).sum())}), A's leading direction turns by {angle:.0f}° in the median (rounding alone: "
         f"{alone:.2g}°)."
     )
