@@ -123,8 +123,8 @@ class BaselinePlan(Result):
             f"{alpha}: share of normal texts that count as strange; 5 % of such baselines lie below, 5 % above.",
             f"{', '.join(heads[4:])}: texts until the alarm rings in half of all streams with such a share of strange "
             f"texts, where one of them looks stranger than a normal text with a chance of {SEPARATION:.0%}; in "
-            "brackets the likelihood-ratio bound, for which the distribution of normal p-values is known. Of 100 "
-            f"baselines 95 ring falsely at most once in {self.every:,.0f} normal texts.",
+            "brackets the likelihood-ratio bound, for which the distribution of normal p-values is known. Nine "
+            f"of ten baselines ring falsely at most once in {self.every:,.0f} normal texts.",
         ]
         return "\n".join([*table, *notes, *self.missing])
 
