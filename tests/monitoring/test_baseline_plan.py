@@ -55,6 +55,15 @@ def test_strange_texts_look_as_strange_as_said():
     assert module._ranks(np.random.default_rng(2), np.full(1000, 99), 0.0).min() >= 0.01
 
 
+def test_bounds_are_those_of_the_density_that_delays_are_drawn_from():
+    """Density a·p^(a−1), a = 3/97, on ranks: masses (k/m)^a − ((k−1)/m)^a, beside normal texts with 1/m each."""
+    row, a = plan_baselines([3000], every=1e5).baselines[0], (1 - module.SEPARATION) / module.SEPARATION
+    edges = (np.arange(302) / 301) ** a
+    for share, bound in row.bounds.items():
+        densities = 1 - share + share * 301 * np.diff(edges)
+        assert bound == pytest.approx(np.log(1e5) / (densities * np.log(densities)).mean(), rel=0.01)
+
+
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Shares that are not noticed take long to be sure of."""
@@ -71,9 +80,17 @@ def test_a_plan_of_several_sizes():
     assert widths[0] > widths[1] > widths[2] and all(row.flagged[0] < 0.01 < row.flagged[2] for row in plan.baselines)
     assert usual.delays[1.0] <= 12 and usual.delays[0.1] < small.delays[0.1] and small.delays[0.02] is None
     assert large.delays[0.02] < usual.delays[0.02]
+    for row in plan.baselines:
+        assert all(row.bounds[share] < delay for share, delay in row.delays.items() if delay is not None)
+        assert row.bounds[1.0] < row.bounds[0.1] < row.bounds[0.02] < np.inf
+    assert f"{usual.delays[0.1]:,} ({usual.bounds[0.1]:,.0f})" in plan.describe()
     assert plan.missing == ("Missing with 500 texts: 2% strange texts to be noticed takes about 2,000 texts.",)
     words = plan.describe()
-    assert "not noticed" in words and "20,000" in words and "95 ring falsely at most once in 26,000,000" in words
+    assert (
+        "not noticed" in words
+        and "20,000" in words
+        and "ten baselines ring falsely at most once in 26,000,000" in words
+    )
     assert set(small.delays) == set(SHARES) and "not noticed" in small.describe()
     json.dumps(plan.facts(), allow_nan=False)
     assert plan.facts()["baselines"][0]["delays"]["0.02"] is None

@@ -15,6 +15,7 @@ from frostline.errors import BadParameter
 from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.baseline import Baseline, count_calibration_texts
 from frostline.monitoring.calibration import group_sizes
+from frostline.monitoring.detection_delay import shortest_delay
 from frostline.monitoring.reference_texts import FEWEST, MOST
 from frostline.results import Result
 
@@ -28,6 +29,8 @@ RUNS = 200
 """Number of simulated streams of which the delay is the median."""
 LONGEST_DELAY = 20_000
 """Number of texts after which a share of strange texts counts as not noticed."""
+TEXTS_OF_BOUND = 5000
+"""Number of p-values of strange texts, evenly spaced quantiles, from which the bound of the delay is computed."""
 OF_BASELINES = (0.05, 0.5, 0.95)
 """Quantiles over baselines of the false-alarm rate of single texts."""
 BINS = 4000
@@ -52,6 +55,8 @@ class PlannedBaseline(Result):
     delays
         Texts after which the alarm has rung in half of all streams, by the share of strange texts in them; None where
         it takes more than ``LONGEST_DELAY``. Empty where the alarm is refused.
+    bounds
+        The likelihood-ratio bounds of these delays, for an alarm that knows the distribution of normal p-values.
     refused
         The reason why such a baseline cannot keep the alarm; empty if it can.
     """
@@ -61,12 +66,13 @@ class PlannedBaseline(Result):
     smallest: float
     flagged: tuple[float, float, float] | None
     delays: Mapping[float, int | None]
+    bounds: Mapping[float, float]
     refused: str = ""
 
     def describe(self) -> str:
         """The numbers in one sentence."""
         flagged = "none" if self.flagged is None else "{:.2%} to {:.2%}".format(*self.flagged[::2])
-        delays = ", ".join(f"{share:.0%} strange after {_delay(delay)}" for share, delay in self.delays.items())
+        delays = ", ".join(f"{share:.0%} strange after {_delay(self, share)}" for share in self.delays)
         return (
             f"{self.texts:,} texts: p-values down to {self.smallest:.2g}; normal texts that count as strange: {flagged}"
             f"; alarm: {self.refused or delays}"
@@ -116,8 +122,9 @@ class BaselinePlan(Result):
             "calibrate: calibration texts, those of a fifth, in groups of similar length.",
             f"{alpha}: share of normal texts that count as strange; 5 % of such baselines lie below, 5 % above.",
             f"{', '.join(heads[4:])}: texts until the alarm rings in half of all streams with such a share of strange "
-            f"texts, where one of them looks stranger than a normal text with a chance of {SEPARATION:.0%}. Of 100 "
-            f"baselines 95 ring falsely at most once in {self.every:,.0f} normal texts.",
+            f"texts, where one of them looks stranger than a normal text with a chance of {SEPARATION:.0%}; in "
+            "brackets the likelihood-ratio bound, for which the distribution of normal p-values is known. Nine "
+            f"of ten baselines ring falsely at most once in {self.every:,.0f} normal texts.",
         ]
         return "\n".join([*table, *notes, *self.missing])
 
@@ -197,9 +204,11 @@ def _plan(texts: int, counts: tuple[int, ...], alpha: float, every: float) -> Pl
     try:
         alarm = Alarm.once_in(every, calibrated_by=counts)
     except BadParameter as error:
-        return PlannedBaseline(texts, counts, smallest, flagged, {}, str(error))
+        return PlannedBaseline(texts, counts, smallest, flagged, {}, {}, str(error))
     delays = {share: _median_delay(alarm, counts, share) for share in SHARES}
-    return PlannedBaseline(texts, counts, smallest, flagged, delays)
+    strange = ((np.arange(TEXTS_OF_BOUND) + 0.5) / TEXTS_OF_BOUND) ** (SEPARATION / (1 - SEPARATION))
+    bounds = {share: shortest_delay(every, share, strange, counts=counts) for share in SHARES}
+    return PlannedBaseline(texts, counts, smallest, flagged, delays, bounds)
 
 
 def _median_delay(alarm: Alarm, counts: Sequence[int], share: float) -> int | None:
@@ -255,9 +264,11 @@ def _cells(planned: PlannedBaseline) -> list[str]:
         f"{len(groups)} × {min(groups)}" if max(groups) - min(groups) <= 1 else " + ".join(map(str, groups)),
         f"{planned.smallest:.2g}",
         "never" if flagged is None else f"{flagged[0]:.2%} to {flagged[2]:.2%}",
-        *(_delay(planned.delays.get(share)) if planned.delays else "refused" for share in SHARES),
+        *(_delay(planned, share) if planned.delays else "refused" for share in SHARES),
     ]
 
 
-def _delay(texts: int | None) -> str:
-    return "not noticed" if texts is None else f"{texts:,}"
+def _delay(planned: PlannedBaseline, share: float) -> str:
+    """The delay, with its bound in brackets."""
+    texts = planned.delays[share]
+    return f"{'not noticed' if texts is None else f'{texts:,}'} ({planned.bounds[share]:,.0f})"

@@ -129,19 +129,26 @@ def detection_delay(
     groups = np.array([round(1 / alarm.least) - 1] if counts is None else list(counts))
     if groups.ndim != 1 or not groups.size or groups.min() < 1:
         raise BadParameter(f"counts is {counts}; it has the number of calibration texts of each group, at least 1.")
-    information = sum(
-        size / groups.sum() * _information(share, _ranks(values, size), size + 1) for size in groups.tolist()
-    )
     rang = _first_rings(alarm, share, values, groups, streams, np.random.default_rng([20, seed]))
     noticed = float((rang > 0).mean())
     return DetectionDelay(
         float(share),
         float(rang.mean()) if noticed == 1 else np.inf,
         noticed,
-        float(np.log(alarm.every) / information) if information > 0 else np.inf,
+        shortest_delay(alarm.every, share, values, counts=groups.tolist()),
         LONGEST_WAIT,
         streams,
     )
+
+
+def shortest_delay(
+    every: float, share: float, strange: Float[np.ndarray, " k"] | None = None, *, counts: Sequence[int]
+) -> float:
+    """Likelihood-ratio bound of the delay of all alarms with one false ring in so many texts (``detection_delay``)."""
+    information = sum(
+        size / sum(counts) * _information(share, _ranks(strange, size), size + 1) for size in map(int, counts)
+    )
+    return float(np.log(every) / information) if information > 0 else np.inf
 
 
 def _ranks(strange: Float[np.ndarray, " k"] | None, count: int) -> np.ndarray:
@@ -177,7 +184,10 @@ def _first_rings(
     for begin in range(0, LONGEST_WAIT, AT_ONCE):
         shape = (AT_ONCE, len(running))
         places = 1 + rng.choice(groups, shape, p=groups / groups.sum())
-        chosen = 1 / places if strange is None else rng.choice(strange, shape)
+        chosen = 1 / places
+        if strange is not None:
+            # In a group p-values are ranks, none below the smallest.
+            chosen = np.maximum(np.ceil(rng.choice(strange, shape) * places - 1e-9), 1) / places
         p = np.where(rng.random(shape) < share, chosen, rng.integers(1, places, endpoint=True) / places)
         for number, bets in enumerate(alarm.bets(p), begin + 1):
             state = np.minimum((state + 1) * bets, alarm.every * state.shape[1])
