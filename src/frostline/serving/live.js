@@ -67,7 +67,7 @@ function drawEvents(picture) {
     const said = { alarm: `evidence reached ${picture.threshold.toFixed(1)}`, critical: "it has lasted for ten minutes",
       clear: `${event.details.quiet_texts} texts without ringing`, acknowledged: operator, reset: operator, maintenance: operator }[event.kind];
     const whose = event.source ? ` · ${event.source}` : "";
-    for (const reason of (event.details.reasons ?? []).slice(0, 3)) list.append(put("li", `${reason.part} (${reason.sigma.toFixed(1)} σ): ${reason.says} ${reason.picture ?? ""}`));
+    for (const reason of (event.details.reasons ?? []).slice(0, 2)) list.append(put("li", `${reason.part} (${reason.sigma.toFixed(1)} σ): ${reason.says} ${reason.picture ?? ""}`));
     if (said) why.append(said); else if (list.childElementCount) why.append(list);
     const when = put("th", ago(picture.now, event.time)), p = put("td", event.p_value === null ? "" : Number(event.p_value.toPrecision(2)));
     when.scope = "row";
@@ -88,7 +88,12 @@ function drawSources(picture) {
     row.className = ringing ? "alarm" : "";
     const alarm = ringing ? `${source.severity}, since ${ago(picture.now, source.since)}${source.acknowledged ? `, seen by ${source.acknowledged.who}` : ""}` : "none";
     const why = ringing ? [source.why, ...(source.examples.length ? [`for example ${source.examples.join(", ")}`] : [])].filter(Boolean).join("; ") : "";
-    row.append(name, put("td", alarm), put("td", source.texts.toLocaleString("en")), put("td", `${source.recent_strange} of ${source.recent}`), put("td", why));
+    const cells = { "alarm: ": alarm, "texts: ": source.texts.toLocaleString("en"), "strange: ": `${source.recent_strange} of ${source.recent}`, "": why };
+    row.append(name, ...Object.entries(cells).map(([label, text]) => {
+      const cell = put("td", text);
+      if (label) cell.dataset.label = label;
+      return cell;
+    }));
     return row;
   }));
   if (picture.sources_known > picture.sources.length) {

@@ -26,7 +26,7 @@ from frostline.web.request_limits import Limits
 
 SAVED_EVERY = 5.0
 """Seconds after which the state of the stream is written again; events are written at once."""
-SHOWN = 20
+SHOWN = 12
 """Number of events on the live page."""
 FRESH = 0.4
 """Seconds for which one picture of the stream is sent to every live page."""
