@@ -88,6 +88,14 @@ def test_an_idle_service_ends_its_alarm(times):
     assert [event.kind for event in judged.pass_time()] == ["clear"] and judged.severity == "none"
 
 
+def test_the_first_text_after_an_idle_hour_ends_the_alarm(times):
+    judged = stream(times)
+    send = Sender(judged)
+    send([0.005] * 8)
+    times.pass_by(601)
+    assert send.kinds([0.9]) == ["clear"]
+
+
 def test_an_alarm_that_lasts_is_critical(times):
     judged = stream(times)
     send = Sender(judged)
