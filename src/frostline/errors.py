@@ -67,13 +67,18 @@ class EmptyTexts(BadText):
     Examples
     --------
     >>> import frostline as fl
-    >>> fl.errors.EmptyTexts([1], 3).places
+    >>> fl.errors.EmptyTexts.among(3, [1]).places
     (1,)
     """
 
-    def __init__(self, places: Sequence[int], texts: int):
-        super().__init__(f"{len(places)} of {texts} texts are empty, text {places[0]} first: they have no token.")
+    def __init__(self, message: str = "", places: Sequence[int] = ()):
+        super().__init__(*([message] if message else []))
         self.places = tuple(places)
+
+    @classmethod
+    def among(cls, texts: int, places: Sequence[int]) -> "EmptyTexts":
+        """The error about these texts among so many."""
+        return cls(f"{len(places)} of {texts} texts are empty, text {places[0]} first: they have no token.", places)
 
 
 class BadBaseline(FrostlineError):

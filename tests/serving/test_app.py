@@ -298,6 +298,9 @@ def test_stopping_answers_what_has_arrived(base, folder, tmp_path):
     assert [reply.status for reply in replies] == [200] * 6
 
 
+LABELS = {"le", "layer", "route", "code", "version", "model", "model_hash", "baseline", "baseline_hash", "source"}
+
+
 def test_metrics_follow_the_conventions(client):
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -309,9 +312,7 @@ def test_metrics_follow_the_conventions(client):
     assert len(own) > 15 and {"process_open_fds", "process_resident_memory_bytes"} <= {f.name for f in families}
     for family in own:
         assert re.fullmatch(r"[a-z_]+", family.name) and family.documentation.endswith(".")
-        assert all(
-            set(s.labels) <= {"le", "layer", "route", "code", "version", "model", "baseline"} for s in family.samples
-        )
+        assert all(set(s.labels) <= LABELS for s in family.samples)
         if family.type == "counter":
             assert all(s.name.endswith(("_total", "_created")) for s in family.samples)
     samples = client.metrics()

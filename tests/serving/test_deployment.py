@@ -263,7 +263,7 @@ def test_a_real_prometheus_scrapes_and_its_rule_fires(base, folder, tmp_path):
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     token = "a-token-for-prometheus"
-    with serving(base, folder, tmp_path / "e.db", token=token, clear_after=40) as client:
+    with serving(base, folder, tmp_path / "e.db", token=token, clear_after=40, clear_seconds=0) as client:
         (tmp_path / "token").write_text(token)
         target = f"{client.address[0]}:{client.address[1]}"
         config = (DEPLOY / "prometheus" / "prometheus.yml").read_text()

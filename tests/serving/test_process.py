@@ -17,7 +17,7 @@ from tests.serving.process import RUN, process
 from tests.serving.test_app import STRANGE
 
 
-def test_ctrl_c_and_sigterm_end_it_cleanly(frost, folder, tmp_path):
+def test_ctrl_c_and_sigterm_end_it_cleanly(base, frost, folder, tmp_path):
     for sent in (signal.SIGINT, signal.SIGTERM):
         with process(frost, folder, tmp_path / "e.db") as client:
             client.score(fresh(4))
@@ -25,7 +25,7 @@ def test_ctrl_c_and_sigterm_end_it_cleanly(frost, folder, tmp_path):
             assert client.process.wait(60) == 0
             (said,) = client.process.stderr.read().splitlines()
             assert said.endswith("INFO stopping; 0 texts wait. A second signal ends it at once")
-    with Events(tmp_path / "e.db") as events:
+    with Events(tmp_path / "e.db", baseline=base.identity[:12]) as events:
         assert [event.kind for event in events.select() if event.kind != "strange"] == ["start", "stop"] * 2
         assert events.state()["texts"] == 8
 
@@ -38,7 +38,7 @@ def killed_while_writing(frost, folder, path, rng):
         def write():
             try:
                 while True:
-                    rows = client.score(rng.sample(STRANGE, 3))["texts"]
+                    rows = client.score([f"{text} {rng.random()}" for text in rng.sample(STRANGE, 3)])["texts"]
                     said.extend(event["id"] for row in rows for event in row["events"])
             except Exception:
                 return
@@ -81,20 +81,20 @@ def test_a_full_disk_is_said_and_scoring_goes_on(frost, folder, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
 
     with process(frost, folder, tmp_path / "e.db", before=small_disk) as client:
-        for _ in range(60):
-            found = client.score(STRANGE)
+        for number in range(60):
+            found = client.score([f"{text} {number}" for text in STRANGE])
             if client.get("/readyz").json()["degraded"]:
                 break
         reply = client.get("/readyz")
         assert reply.status == 200 and "not stored" in reply.json()["degraded"][0]
-        found = client.score(STRANGE)
+        found = client.score([f"{text} 60" for text in STRANGE])
         assert None in [event["id"] for row in found["texts"] for event in row["events"]]
         samples = client.metrics()
         assert samples[("frostline_event_store_up",)] == 0 and samples[("frostline_events_pending",)] > 0
         assert client.get("/events").status == 200
         # There is room again: what waited is written.
         resource.prlimit(client.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        found = client.score(STRANGE)
+        found = client.score([f"{text} 61" for text in STRANGE])
         assert None not in [event["id"] for row in found["texts"] for event in row["events"]]
         assert client.get("/readyz").json() == {"ready": True, "degraded": []}
         strange = client.metrics()[("frostline_strange_texts_total",)]

@@ -7,7 +7,7 @@ import time
 import pytest
 from safetensors.torch import load_file, save_file
 
-from frostline.monitoring import baseline_file as module
+from frostline.monitoring.baseline_content import content_hash
 from frostline.monitoring.baseline_file import load_baseline
 from frostline.serving.events import APPLICATION, Events, connect, select
 from tests.monitoring.sentences import fresh
@@ -57,7 +57,7 @@ def test_older_baselines_are_read(base, frost, folder, old_events, tmp_path):
     assert told.pop("files_sha256") and told.pop("version") == 3
     told["version"] = 2
     del told["checksum"]
-    told["checksum"] = module._checksum(tensors, told)
+    told["checksum"] = content_hash(tensors, told)
     save_file(tensors, tmp_path / "old.frost", {"frostline": json.dumps(told)})
     old = load_baseline(tmp_path / "old.frost")
     assert old.about["version"] == 3 and old.about["files_sha256"] is None

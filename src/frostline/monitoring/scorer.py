@@ -43,7 +43,7 @@ class Scorer:
             raise BadText("no text is given; give a list of texts.")
         empty = [number for number, readable in enumerate(have_tokens(texts, self.tokenizer)) if not readable]
         if empty:
-            raise EmptyTexts(empty, len(texts))
+            raise EmptyTexts.among(len(texts), empty)
         return tokenize(self.encoder, self.tokenizer, texts, most=LONGEST)
 
     def score(self, tokenized: Tokenized, *, spelled: bool = True, report: Report | None = None) -> Scores:
