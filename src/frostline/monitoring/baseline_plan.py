@@ -207,6 +207,7 @@ def _plan(texts: int, counts: tuple[int, ...], alpha: float, every: float) -> Pl
         return PlannedBaseline(texts, counts, smallest, flagged, {}, {}, str(error))
     delays = {share: _median_delay(alarm, counts, share) for share in SHARES}
     strange = ((np.arange(TEXTS_OF_BOUND) + 0.5) / TEXTS_OF_BOUND) ** (SEPARATION / (1 - SEPARATION))
+    strange = np.ceil(strange / smallest) * smallest  # p-values are ranks
     bounds = {share: shortest_delay(every, share, strange, counts=counts) for share in SHARES}
     return PlannedBaseline(texts, counts, smallest, flagged, delays, bounds)
 

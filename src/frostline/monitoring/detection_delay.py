@@ -152,10 +152,10 @@ def shortest_delay(
 
 
 def _ranks(strange: Float[np.ndarray, " k"] | None, count: int) -> np.ndarray:
-    """Ranks among a group's calibration texts that stand for these p-values, rounded up."""
+    """Ranks among a group's calibration texts that are nearest to these p-values, which may be of another group."""
     if strange is None:
         return np.ones(1, int)
-    return np.ceil(strange * (count + 1) - 1e-9).astype(int).clip(1, count + 1)
+    return np.rint(strange * (count + 1)).astype(int).clip(1, count + 1)
 
 
 def _information(share: float, ranks: np.ndarray, places: int) -> float:
@@ -186,8 +186,7 @@ def _first_rings(
         places = 1 + rng.choice(groups, shape, p=groups / groups.sum())
         chosen = 1 / places
         if strange is not None:
-            # In a group p-values are ranks, none below the smallest.
-            chosen = np.maximum(np.ceil(rng.choice(strange, shape) * places - 1e-9), 1) / places
+            chosen = np.maximum(rng.choice(strange, shape), 1 / places)  # none is below the smallest of its group
         p = np.where(rng.random(shape) < share, chosen, rng.integers(1, places, endpoint=True) / places)
         for number, bets in enumerate(alarm.bets(p), begin + 1):
             state = np.minimum((state + 1) * bets, alarm.every * state.shape[1])
