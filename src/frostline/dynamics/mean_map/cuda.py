@@ -6,8 +6,10 @@ operations. Sums within a block are relative to its centre, those over blocks in
 logit is found, its shift; blocks that cannot matter are left out.
 """
 
+import linecache
 import math
-from typing import no_type_check
+from functools import cache
+from typing import Any, no_type_check
 
 import torch
 import triton
@@ -115,7 +117,7 @@ def _sums(
     kind = torch.float32 if single else torch.float64
     smallest = 1.0 if weights is None else float(weights[weights > 0].min())
     m, k, warps = TILE
-    _mean_map[(triton.cdiv(q, m),)](
+    _kernel(d)[(triton.cdiv(q, m),)](
         queries.T.contiguous(),
         size,
         near.reshape(-1, d).T.to(kind).contiguous(),
@@ -170,72 +172,27 @@ def _power(e, FAST: tl.constexpr):
     return power
 
 
-@triton.jit
-@no_type_check
+KERNEL = """\
 def _mean_map(
     P, SIZE, Z, W, C, R, OUT, q, n, cut,
     D: tl.constexpr, KIND: tl.constexpr, FAST: tl.constexpr, WEIGHTED: tl.constexpr, EXACT: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, SOURCES: tl.constexpr,
-):  # fmt: skip
+):
     rows = tl.program_id(0) * M + tl.arange(0, M)
     there = rows < q
     blocks = n // SOURCES
     size = tl.load(SIZE + rows, mask=there, other=0.0)
-    p0 = tl.load(P + rows, mask=there, other=0.0)
-    p1 = tl.load(P + q + rows, mask=there, other=0.0)
-    p2 = p0
-    p3 = p0
-    p4 = p0
-    p5 = p0
-    p6 = p0
-    p7 = p0
-    if D > 2:
-        p2 = tl.load(P + 2 * q + rows, mask=there, other=0.0)
-    if D > 3:
-        p3 = tl.load(P + 3 * q + rows, mask=there, other=0.0)
-    if D > 4:
-        p4 = tl.load(P + 4 * q + rows, mask=there, other=0.0)
-    if D > 5:
-        p5 = tl.load(P + 5 * q + rows, mask=there, other=0.0)
-    if D > 6:
-        p6 = tl.load(P + 6 * q + rows, mask=there, other=0.0)
-    if D > 7:
-        p7 = tl.load(P + 7 * q + rows, mask=there, other=0.0)
-    f0 = p0.to(KIND)[:, None]
-    f1 = p1.to(KIND)[:, None]
-    f2 = p2.to(KIND)[:, None]
-    f3 = p3.to(KIND)[:, None]
-    f4 = p4.to(KIND)[:, None]
-    f5 = p5.to(KIND)[:, None]
-    f6 = p6.to(KIND)[:, None]
-    f7 = p7.to(KIND)[:, None]
+    p{k} = tl.load(P + {k} * q + rows, mask=there, other=0.0)
+    f{k} = p{k}.to(KIND)[:, None]
     shift = tl.full((M,), -1.0e300, tl.float64)
     t = tl.zeros((M,), tl.float64)
-    t0 = t
-    t1 = t
-    t2 = t
-    t3 = t
-    t4 = t
-    t5 = t
-    t6 = t
-    t7 = t
+    t{k} = t
     # First the centres, since a mean is no larger than the largest; then, where sources may have much larger logits
     # than centres, those; then sums.
     for turn in tl.static_range(3):
         for b in range(blocks):
-            base = p0 * tl.load(C + b) + p1 * tl.load(C + blocks + b)
-            if D > 2:
-                base += p2 * tl.load(C + 2 * blocks + b)
-            if D > 3:
-                base += p3 * tl.load(C + 3 * blocks + b)
-            if D > 4:
-                base += p4 * tl.load(C + 4 * blocks + b)
-            if D > 5:
-                base += p5 * tl.load(C + 5 * blocks + b)
-            if D > 6:
-                base += p6 * tl.load(C + 6 * blocks + b)
-            if D > 7:
-                base += p7 * tl.load(C + 7 * blocks + b)
+            base = p0 * tl.load(C + b)
+            base += p{k>0} * tl.load(C + {k>0} * blocks + b)
             if turn == 0:
                 shift = tl.maximum(shift, base)
             elif turn == 2 or EXACT:
@@ -243,45 +200,14 @@ def _mean_map(
                 if tl.max(base + size * tl.load(R + b) - shift) > least:
                     from_shift = tl.maximum(base - shift, -1.0e30).to(KIND)[:, None]
                     z = tl.zeros((M, N), KIND)
+                    z{k} = z
                     if turn == 1:
                         z = tl.full((M, N), -1.0e30, KIND)
-                    z0 = tl.zeros((M, N), KIND)
-                    z1 = z0
-                    z2 = z0
-                    z3 = z0
-                    z4 = z0
-                    z5 = z0
-                    z6 = z0
-                    z7 = z0
                     for inner in range(0, SOURCES, N):
                         j = b * SOURCES + inner + tl.arange(0, N)
-                        y0 = tl.load(Z + j)[None, :]
-                        y1 = tl.load(Z + n + j)[None, :]
-                        y2 = y0
-                        y3 = y0
-                        y4 = y0
-                        y5 = y0
-                        y6 = y0
-                        y7 = y0
-                        e = from_shift + f0 * y0 + f1 * y1
-                        if D > 2:
-                            y2 = tl.load(Z + 2 * n + j)[None, :]
-                            e += f2 * y2
-                        if D > 3:
-                            y3 = tl.load(Z + 3 * n + j)[None, :]
-                            e += f3 * y3
-                        if D > 4:
-                            y4 = tl.load(Z + 4 * n + j)[None, :]
-                            e += f4 * y4
-                        if D > 5:
-                            y5 = tl.load(Z + 5 * n + j)[None, :]
-                            e += f5 * y5
-                        if D > 6:
-                            y6 = tl.load(Z + 6 * n + j)[None, :]
-                            e += f6 * y6
-                        if D > 7:
-                            y7 = tl.load(Z + 7 * n + j)[None, :]
-                            e += f7 * y7
+                        y{k} = tl.load(Z + {k} * n + j)[None, :]
+                        e = from_shift
+                        e += f{k} * y{k}
                         if turn == 1:
                             z = tl.maximum(z, e)
                         else:
@@ -289,52 +215,32 @@ def _mean_map(
                             if WEIGHTED:
                                 e *= tl.load(W + j)[None, :]
                             z += e
-                            z0 += e * y0
-                            z1 += e * y1
-                            if D > 2:
-                                z2 += e * y2
-                            if D > 3:
-                                z3 += e * y3
-                            if D > 4:
-                                z4 += e * y4
-                            if D > 5:
-                                z5 += e * y5
-                            if D > 6:
-                                z6 += e * y6
-                            if D > 7:
-                                z7 += e * y7
+                            z{k} += e * y{k}
                     if turn == 1:
                         shift = tl.maximum(shift, shift + tl.max(z, 1).to(tl.float64))
                     else:
                         s = tl.sum(z, 1).to(tl.float64)
                         t += s
-                        t0 += tl.sum(z0, 1).to(tl.float64) + s * tl.load(C + b)
-                        t1 += tl.sum(z1, 1).to(tl.float64) + s * tl.load(C + blocks + b)
-                        if D > 2:
-                            t2 += tl.sum(z2, 1).to(tl.float64) + s * tl.load(C + 2 * blocks + b)
-                        if D > 3:
-                            t3 += tl.sum(z3, 1).to(tl.float64) + s * tl.load(C + 3 * blocks + b)
-                        if D > 4:
-                            t4 += tl.sum(z4, 1).to(tl.float64) + s * tl.load(C + 4 * blocks + b)
-                        if D > 5:
-                            t5 += tl.sum(z5, 1).to(tl.float64) + s * tl.load(C + 5 * blocks + b)
-                        if D > 6:
-                            t6 += tl.sum(z6, 1).to(tl.float64) + s * tl.load(C + 6 * blocks + b)
-                        if D > 7:
-                            t7 += tl.sum(z7, 1).to(tl.float64) + s * tl.load(C + 7 * blocks + b)
+                        t{k} += tl.sum(z{k}, 1).to(tl.float64) + s * tl.load(C + {k} * blocks + b)
     tl.store(OUT + rows, t, mask=there)
-    tl.store(OUT + (D + 1) * q + rows, shift, mask=there)
-    tl.store(OUT + q + rows, t0, mask=there)
-    tl.store(OUT + 2 * q + rows, t1, mask=there)
-    if D > 2:
-        tl.store(OUT + 3 * q + rows, t2, mask=there)
-    if D > 3:
-        tl.store(OUT + 4 * q + rows, t3, mask=there)
-    if D > 4:
-        tl.store(OUT + 5 * q + rows, t4, mask=there)
-    if D > 5:
-        tl.store(OUT + 6 * q + rows, t5, mask=there)
-    if D > 6:
-        tl.store(OUT + 7 * q + rows, t6, mask=there)
-    if D > 7:
-        tl.store(OUT + 8 * q + rows, t7, mask=there)
+    tl.store(OUT + (1 + D) * q + rows, shift, mask=there)
+    tl.store(OUT + (1 + {k}) * q + rows, t{k}, mask=there)
+"""
+"""The kernel's source: a line with {k} stands once for every coordinate, one with {k>0} for all but the first.
+
+Triton before 3.3 has no tuples, and its loops cannot name variables.
+"""
+
+
+@cache
+def _kernel(d: int) -> Any:
+    """The kernel for d dimensions, compiled from ``KERNEL``; Triton reads its source from linecache."""
+    text = "".join(
+        line.replace("{k>0}", str(k)).replace("{k}", str(k))
+        for line in KERNEL.splitlines(keepends=True)
+        for k in (range(1, d) if "{k>0}" in line else range(d) if "{k}" in line else range(1))
+    )
+    name, names = f"<mean map in {d} dimensions>", dict(globals())
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    exec(compile(text, name, "exec"), names)
+    return triton.jit(names["_mean_map"])
