@@ -222,14 +222,26 @@ def test_counters_of_a_process_begin_at_zero(times):
         {"course": {"state": [1e300] * 8}, "recent": 5, "sources": 7},
         {"texts": 10**30, "recent": [["a", 1], 1], "course": 3, "maintenance": {"until": "x"}},
         {"sources": {"a": {"course": {"rang_ago": -1, "began_ago": None, "ringing": True}}, "b": 4}},
+        {"since": 10**400, "course": {"ringing": True, "rang_ago": 10**400, "began_ago": 1, "state": [10**400] * 8}},
+        {"since": float("nan"), "maintenance": {"until": 1e12}},
+        {"since": float("inf"), "maintenance": {"until": 10**400, "who": "ada", "why": "x"}},
+        {"maintenance": {"until": 1e12, "who": {"a": []}, "why": None}},
     ],
 )
 def test_a_state_that_makes_no_sense_is_not_taken(state, times):
     judged = stream(times)
     judged.resume(state)
     assert (judged.all.course.level, judged.all.texts, judged.ringing) == (0.0, 0, []) and judged.health().texts == 0
-    assert judged.maintenance is None
+    assert judged.maintenance is None and judged.all.since is None
     assert judged.status()["severity"] == "none"
+
+
+@pytest.mark.parametrize("seen", [7, {}, {"who": 1, "why": "x", "time": 1.0}, {"who": "a", "why": "b", "time": np.nan}])
+def test_an_acknowledgement_that_makes_no_sense_is_not_taken(seen, times):
+    judged, second = stream(times), stream(times)
+    Sender(judged)([0.005] * 12)
+    second.resume(judged.state() | {"acknowledged": seen})
+    assert second.ringing and second.all.acknowledged is None
 
 
 def test_an_operator_acknowledges_and_resets(times):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from frostline.files.plain_json import finite_number
 from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.alarm_course import AlarmCourse, ClearRule
 from frostline.monitoring.calibration_health import CalibrationHealth, judge_calibration
@@ -73,16 +74,15 @@ class Source:
                 setattr(self, name, value)
         if isinstance(kept.get("course"), Mapping):
             self.course.resume(kept["course"], now)
-        since, acknowledged = kept.get("since"), kept.get("acknowledged")
-        self.since = float(since) if isinstance(since, int | float) else None
-        if self.course.ringing and isinstance(acknowledged, dict):
-            self.acknowledged = acknowledged
+        self.since = finite_number(kept.get("since"))
+        if self.course.ringing:
+            self.acknowledged = operator_note(kept.get("acknowledged"), "time")
         recent = kept.get("recent")
         for p in recent if isinstance(recent, list) else ():
             if isinstance(p, list) and len(p) == 2:
                 p = p[1]  # until 0.1 with their times
-            if isinstance(p, int | float) and 0 < p <= 1:
-                self.recent.append(float(p))
+            if isinstance(p, float) and 0 < p <= 1:
+                self.recent.append(p)
 
     def status(self, counts: list[int], alpha: float) -> dict[str, Any]:
         """Everything that the status says of it."""
@@ -100,3 +100,11 @@ class Source:
             "acknowledged": self.acknowledged,
             "health": self.health(counts).facts(),
         }
+
+
+def operator_note(kept: Any, time: str) -> dict[str, Any] | None:
+    """Who, why and a time (``time`` or ``until``) as a state has them; None where it has anything else."""
+    if not isinstance(kept, dict) or not all(isinstance(kept.get(name), str) for name in ("who", "why")):
+        return None
+    seconds = finite_number(kept.get(time))
+    return None if seconds is None else {"who": kept["who"], "why": kept["why"], time: seconds}

@@ -23,7 +23,7 @@ from frostline.monitoring.reasons import Scores
 from frostline.monitoring.repeats import Repeats
 from frostline.serving.events import Event
 from frostline.serving.rate_meter import RateMeter
-from frostline.serving.source import Source
+from frostline.serving.source import Source, operator_note
 from frostline.serving.submission import Submission
 
 AVERAGED = 256
@@ -286,14 +286,14 @@ class Stream:
         wall, now = self.clock.wall(), self.clock.steady()
         with self.changed:
             self.all.resume(state, now)
-            sources, window = state.get("sources"), state.get("maintenance")
+            sources, window = state.get("sources"), operator_note(state.get("maintenance"), "until")
             for name, kept in sources.items() if isinstance(sources, dict) else ():
                 if len(self.sources) < MOST_SOURCES and isinstance(kept, dict):
                     self._source(name, now).resume(kept, now)
-            if isinstance(window, dict) and isinstance(window.get("until"), int | float):
-                left = min(float(window["until"]) - wall, LONGEST_MAINTENANCE)
+            if window is not None:
+                left = min(window["until"] - wall, LONGEST_MAINTENANCE)
                 if left > 0:
-                    self.maintenance, self._maintained_until = dict(window), now + left
+                    self.maintenance, self._maintained_until = window | {"until": wall + left}, now + left
 
     def health(self) -> CalibrationHealth:
         """Whether the last p-values are spread as those of a calibrated baseline are."""
