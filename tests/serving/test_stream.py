@@ -88,12 +88,22 @@ def test_an_idle_service_ends_its_alarm(times):
     assert [event.kind for event in judged.pass_time()] == ["clear"] and judged.severity == "none"
 
 
+def test_the_first_text_after_an_idle_hour_ends_the_alarm(times):
+    judged = stream(times)
+    send = Sender(judged)
+    send([0.005] * 8)
+    times.pass_by(601)
+    assert send.kinds([0.9]) == ["clear"]
+
+
 def test_an_alarm_that_lasts_is_critical(times):
     judged = stream(times)
     send = Sender(judged)
     send([0.005] * 30)
     assert judged.severity == "warning"  # it rings all the time, but has not lasted
-    times.pass_by(601)
+    times.pass_by(301)
+    send([0.005])
+    times.pass_by(301)
     assert "critical" in send.kinds([0.005] * 30) and judged.severity == "critical"
 
 
@@ -220,7 +230,7 @@ def test_counters_of_a_process_begin_at_zero(times):
         {},
         {"texts": -3, "recent": [[0, 7]], "course": {"ringing": True, "state": ["x"]}},
         {"course": {"state": [1e300] * 8}, "recent": 5, "sources": 7},
-        {"texts": 10**30, "recent": [["a", 1], 1], "course": 3, "maintenance": {"until": "x"}},
+        {"texts": 10**30, "recent": [["a", 7], 2, "b"], "course": 3, "maintenance": {"until": "x"}},
         {"sources": {"a": {"course": {"rang_ago": -1, "began_ago": None, "ringing": True}}, "b": 4}},
         {"since": 10**400, "course": {"ringing": True, "rang_ago": 10**400, "began_ago": 1, "state": [10**400] * 8}},
         {"since": float("nan"), "maintenance": {"until": 1e12}},

@@ -77,11 +77,12 @@ class AlarmCourse:
 
     def take(self, p: float, now: float) -> str | None:
         """Count one text; returns "alarm", "critical" or "clear" where the text makes it so."""
+        ended = self.pass_time(now)  # an alarm that was over before this text came
         _, rang, state = self.alarm.after(self.state, np.array([p]))
         self.state, self._last_text = state, now
         self.texts_since += 1
         if not rang:
-            return self.pass_time(now)
+            return ended or self.pass_time(now)
         self.rang_in_all += 1
         self.rings += 1
         self.texts_since, self._rang = 0, now
