@@ -1,5 +1,7 @@
 """The stream: what counts as evidence, whose alarm it is, what a restart keeps, what an operator does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -162,6 +164,26 @@ def test_why_and_examples_are_said(times):
     assert shop["since"] == times.wall and "shop" in status["says"]
 
 
+def test_a_source_that_rings_does_not_explain_the_alarm_of_the_rest(times):
+    judged = stream(times)
+    send = Sender(judged)
+    send([0.005] * 30, source="shop", id="order")
+    assert [source.name for source in judged.ringing] == ["shop"] and judged.all.examples() == []
+    for number in range(30):
+        send([0.005], source=f"s{number}", id="letter")
+    assert judged.all.course.ringing
+    assert set(judged.all.examples()) == {"letter"} and judged.sources["shop"].examples()[0] == "order"
+
+
+def test_a_restart_explains_alarms_that_go_on(times):
+    judged, second = stream(times, baseline="b"), stream(times, baseline="b")
+    taken = Sender(judged)([0.005] * 12, source="shop", id="order")
+    others = [judged.event("strange", times.wall, source="gone"), replace(taken.events[0], baseline="c", text_id="old")]
+    second.resume(judged.state(), [event for event in taken.events if event.kind == "strange"] + others)
+    assert "far" in second.sources["shop"].why() and second.sources["shop"].examples() == ["order"] * 3
+    assert list(second.sources) == ["shop"]
+
+
 def test_sources_are_bounded(times):
     judged = stream(times)
     send = Sender(judged)
@@ -276,6 +298,9 @@ def test_nothing_rings_in_a_maintenance_window(times):
     send = Sender(judged)
     judged.control("maintenance", who="ada", why="import", seconds=100)
     assert set(send.kinds([0.005] * 30)) == {"strange"} and judged.status()["headline"] == "Maintenance"
+    assert "nothing rings until 2023-11-14 22:15 UTC: import (ada)" in judged.status()["says"]
+    with pytest.raises(BadParameter, match="all sources"):
+        judged.control("maintenance", who="ada", why="import", seconds=100, source="shop")
     second = stream(times)
     second.resume(judged.state())
     assert second.maintenance["who"] == "ada"
@@ -305,6 +330,10 @@ def test_the_promise_is_said_again_when_the_rate_is_another(times):
         times.pass_by(60)
         send([0.5] * 60)
     assert "10 days at the 1 texts/s of the last hour" in judged.promise()
+    judged.take(scores([0.5] * 100_000), [Submission("probe", dry_run=True)] * 100_000)
+    assert "10 days at the 1 texts/s" in judged.promise()
+    times.pass_by(60 * 86400)
+    assert judged.promise().endswith("24 hours at 10 texts/s.")
 
 
 def test_health_of_good_and_bad_p_values(rng, times):

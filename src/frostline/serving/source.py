@@ -61,6 +61,12 @@ class Source:
         named = [event.text_id or (f"event {event.id}" if event.id is not None else "") for event in self.samples]
         return [name for name in reversed(named) if name][:NAMED]
 
+    def forget_samples(self, source: str) -> None:
+        """Keep no strange text of this source."""
+        kept = [event for event in self.samples if event.source != source]
+        self.samples.clear()
+        self.samples.extend(kept)
+
     def kept(self, now: float, *, recent: bool = False) -> dict[str, Any]:
         """Plain values from which ``resume`` goes on; ``recent`` adds the last p-values, which are long."""
         values = {"texts": self.texts, "strange": self.strange, "since": self.since, "acknowledged": self.acknowledged}
