@@ -120,6 +120,13 @@ def test_a_name_reverses_or_hides_nothing_around_it(client, mark, name):
     assert send(client, fresh(1), "\u05d0\u05d1 \U0001f469\u200d\U0001f680")["texts"][0]["status"] == "scored"
 
 
+def test_a_defect_is_a_sentence_too(client, monkeypatch, caplog):
+    monkeypatch.setattr(client.service, "status", lambda: 1 / 0)
+    reply = client.get("/status")
+    assert reply.status == 500 and "the log has the kind of error" in reply.json()["error"]
+    assert "GET /status failed: ZeroDivisionError" in caplog.text
+
+
 def test_metrics_are_read_while_new_sources_come(client):
     class Growing(Counter):
         def __getitem__(self, name):

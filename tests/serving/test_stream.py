@@ -258,6 +258,8 @@ def test_counters_of_a_process_begin_at_zero(times):
         {"since": float("nan"), "maintenance": {"until": 1e12}},
         {"since": float("inf"), "maintenance": {"until": 10**400, "who": "ada", "why": "x"}},
         {"maintenance": {"until": 1e12, "who": {"a": []}, "why": None}},
+        {"sources": {name: {"course": {"ringing": True, "rang_ago": 1, "began_ago": 2}} for name in ("", "\ud800")}},
+        {"maintenance": {"until": 1e12, "who": "\udfff", "why": "x"}},
     ],
 )
 def test_a_state_that_makes_no_sense_is_not_taken(state, times):
@@ -353,7 +355,13 @@ def test_layers_are_means_of_the_last_texts(times):
     assert judged.layers()[0]["expected"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"every": 1e9}, {"every": 1}])
+def test_two_halves_keep_the_longest_promise(times):
+    assert stream(times, every=1e8).alarm.every == 2e8
+
+
+@pytest.mark.parametrize(
+    "settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"every": 1e9}, {"every": 1.01e8}, {"every": 9}, {"every": float("nan")}]
+)
 def test_bad_settings(settings, times):
     with pytest.raises(BadParameter):
         stream(times, **settings)

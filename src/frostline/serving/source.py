@@ -108,9 +108,20 @@ class Source:
         }
 
 
+def is_sent_text(value: Any) -> bool:
+    """Whether a value is a text that can be sent: it is not empty, and has no half characters."""
+    if not isinstance(value, str) or not value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def operator_note(kept: Any, time: str) -> dict[str, Any] | None:
     """Who, why and a time (``time`` or ``until``) as a state has them; None where it has anything else."""
-    if not isinstance(kept, dict) or not all(isinstance(kept.get(name), str) for name in ("who", "why")):
+    if not isinstance(kept, dict) or not all(is_sent_text(kept.get(name)) for name in ("who", "why")):
         return None
     seconds = finite_number(kept.get(time))
     return None if seconds is None else {"who": kept["who"], "why": kept["why"], time: seconds}

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from frostline.errors import BadParameter
-from frostline.monitoring.alarm import LONGEST_RUN, RATE, Alarm
+from frostline.monitoring.alarm import LONGEST_RUN, RATE, SHORTEST_RUN, Alarm
 from frostline.monitoring.alarm_course import SEVERITIES, ClearRule
 from frostline.monitoring.calibration_health import CalibrationHealth
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.repeats import Repeats
 from frostline.serving.events import Event
 from frostline.serving.rate_meter import RateMeter
-from frostline.serving.source import Source, operator_note
+from frostline.serving.source import Source, is_sent_text, operator_note
 from frostline.serving.submission import Submission
 
 AVERAGED = 256
@@ -81,10 +81,13 @@ class Stream:
     ):
         if not 0 < alpha < 1:
             raise BadParameter(f"alpha is {alpha}; texts with p-values up to it are strange: between 0 and 1.")
-        if not every <= LONGEST_RUN:
-            raise BadParameter(f"one false alarm per {every:.3g} texts; the most that can be promised is 100,000,000.")
+        if not SHORTEST_RUN <= every <= LONGEST_RUN:
+            raise BadParameter(
+                f"one false alarm in {every:.3g} texts, at {rate:g} texts/s; one in 10 to one in 100,000,000 can be "
+                "promised: give another false_alarm_every."
+            )
         self.every, self.rate = every, rate
-        self.alarm = Alarm.once_in(min(2 * every, LONGEST_RUN), calibrated_by=counts)
+        self.alarm = Alarm.once_in(2 * every, calibrated_by=counts)
         self.rule = rule or ClearRule()
         self.clouds, self.alpha, self.counts = clouds, alpha, list(counts)
         self.keep_texts, self.replica, self.baseline = keep_texts, replica, baseline
@@ -301,7 +304,7 @@ class Stream:
             self.all.resume(state, now)
             sources, window = state.get("sources"), operator_note(state.get("maintenance"), "until")
             for name, kept in sources.items() if isinstance(sources, dict) else ():
-                if len(self.sources) < MOST_SOURCES and isinstance(kept, dict):
+                if len(self.sources) < MOST_SOURCES and isinstance(kept, dict) and is_sent_text(name):
                     self._source(name, now).resume(kept, now)
             if window is not None:
                 left = min(window["until"] - wall, LONGEST_MAINTENANCE)
