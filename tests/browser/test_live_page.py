@@ -57,6 +57,17 @@ def test_an_alarm_appears_and_is_over_by_the_stated_rule(watched):
     assert page.troubles == [] and all(url.startswith((client.url, "data:")) for url in page.asked)
 
 
+def test_names_of_clients_break_no_page(watched):
+    page, client = watched
+    markup = "<img src=x onerror=alert(1)>"
+    for number, name in enumerate(["W" * 64, "\U0001f600" * 64, markup]):
+        texts = [{"text": f"{text} {number}", "source": name, "id": "M" * 128} for text in STRANGE]
+        assert client.post({"texts": texts}).status == 200
+    says(page, markup, where="#sources")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator("main img").count() == 0 and page.troubles == []
+
+
 def test_pause_by_keyboard_and_a_lost_connection(watched):
     page, client = watched
     says(page, "Waiting")

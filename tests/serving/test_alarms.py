@@ -1,6 +1,8 @@
 """Alarms over HTTP and from the command line: whose they are, why, and what operators do about them."""
 
 import json
+import time
+from collections import Counter
 
 import pytest
 from typer.testing import CliRunner
@@ -90,7 +92,9 @@ def test_an_operator_acknowledges_resets_and_silences(client):
         ({"action": "sing", "who": "a", "why": "b"}, "acknowledge"),
         ({"action": "reset", "who": "", "why": "b"}, "at least 1"),
         ({"action": "reset", "who": "a"}, "required"),
-        ({"action": "reset", "who": "a\n", "why": "b"}, "pattern"),
+        ({"action": "reset", "who": "a\nb", "why": "b"}, "control character"),
+        ({"action": "reset", "who": "a", "why": "  "}, "at least 1"),
+        ({"action": "maintenance", "who": "a", "why": "b", "seconds": 60, "source": "shop"}, "all sources"),
         ({"action": "maintenance", "who": "a", "why": "b", "seconds": 1e9}, "604800"),
         ({"action": "reset", "who": "a", "why": "b", "source": "nobody"}, "nobody"),
     ],
@@ -106,6 +110,32 @@ def test_bad_controls(client, asked, said):
 )
 def test_bad_names_of_texts(client, text):
     assert client.post({"texts": [text]}).status == 422
+
+
+@pytest.mark.parametrize("mark", ["\x9b", "\u202e", "\u2066", "\u200f", "\u2028", "\x00"])
+@pytest.mark.parametrize("name", ["id", "source"])
+def test_a_name_reverses_or_hides_nothing_around_it(client, mark, name):
+    reply = client.post({"texts": ["normal", {"text": "a", name: f"a{mark}b"}]})
+    assert reply.json()["error"] == f"body texts 1 {name}: it has a control character or a direction mark"
+    assert send(client, fresh(1), "\u05d0\u05d1 \U0001f469\u200d\U0001f680")["texts"][0]["status"] == "scored"
+
+
+def test_a_defect_is_a_sentence_too(client, monkeypatch, caplog):
+    monkeypatch.setattr(client.service, "status", lambda: 1 / 0)
+    reply = client.get("/status")
+    assert reply.status == 500 and "the log has the kind of error" in reply.json()["error"]
+    assert "GET /status failed: ZeroDivisionError" in caplog.text
+
+
+def test_metrics_are_read_while_new_sources_come(client):
+    class Growing(Counter):
+        def __getitem__(self, name):
+            labelled.setdefault(f"source {len(labelled)}", Counter())
+            return super().__getitem__(name)
+
+    labelled = client.service.stream.labelled
+    labelled["first"] = Growing(texts=3)
+    assert client.metrics()[("frostline_source_texts_total", ("source", "first"))] == 3
 
 
 def test_a_restart_with_another_baseline_begins_anew(base, folder, tmp_path):
@@ -137,7 +167,9 @@ def test_the_command_shows_and_changes_alarms(client):
     assert shown.exit_code == 1 and "shop" in shown.output and "for example" in shown.output
     assert json.loads(call(client, "status", "--json").output)["alarm"] is True
     assert "acknowledged" in call(client, "acknowledge", "--who", "ada", "--why", "looking").output
-    assert "(acknowledged)" in call(client).output
+    again = " ".join(call(client).output.split())
+    assert "(acknowledged by ada: looking)" in again
+    assert time.strftime("warning since %Y-%m-%d", time.gmtime()) in again
     assert call(client, "reset", "--who", "ada", "--why", "done", "--source", "shop").exit_code == 0
     assert call(client, "status", "--check").exit_code == 0
     assert call(client, "maintenance", "--last", "10m", "--who", "ada", "--why", "import").exit_code == 0
@@ -150,11 +182,31 @@ def test_the_command_shows_and_changes_alarms(client):
         (("reset", "--who", "a", "--why", "b"), "no alarm"),
         (("maintenance", "--who", "a", "--why", "b", "--last", "soon"), "30m, 2h"),
         (("dance",), "Invalid value"),
+        (("maintenance", "--who", "a", "--why", "b", "--source", "shop"), "all sources"),
+        (("status", "--token-file", "/no/such/file"), "cannot be read"),
     ],
 )
 def test_bad_commands_are_a_sentence(client, words, said):
     found = call(client, *words)
     assert found.exit_code == 2 and said in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x8f\xff", b"two\nlines", "é".encode()], ids=["bytes", "two lines", "no ASCII"]
+)
+def test_bad_tokens_are_a_sentence(content, client, tmp_path, monkeypatch):
+    (tmp_path / "token").write_bytes(content)
+    found = call(client, "status", "--token-file", str(tmp_path / "token"))
+    assert found.exit_code == 2 and "token" in found.output
+    monkeypatch.setenv("FROSTLINE_TOKEN", content.decode(errors="replace"))
+    found = call(client, "status")
+    assert found.exit_code == 2 and "FROSTLINE_TOKEN" in found.output
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "http://[", "{}/healthz?", "{}/docs?"])
+def test_what_is_no_service_is_a_sentence(url, client):
+    found = CliRunner().invoke(main, ["alarm", "--url", url.format(client.url)])
+    assert found.exit_code == 2 and "is not frostline serve" in " ".join(found.output.split())
 
 
 def test_no_service_is_a_sentence(client):

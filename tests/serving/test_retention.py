@@ -1,11 +1,12 @@
 """Which events are forgotten: rooms of the kinds, and ages that one wrong clock does not decide."""
 
 import itertools
+import sqlite3
 
 import pytest
 
 from frostline.serving.events import Event, Events
-from frostline.serving.retention import Rooms
+from frostline.serving.retention import CLOCK, Rooms, read_clock
 
 DAY = 86400.0
 START = 1.8e9
@@ -178,3 +179,15 @@ def test_a_long_pause_waits_a_day_and_is_said_once(tmp_path, caplog):
         pass_days(events, clock, 0.5)
         assert len(events.select()) == 90
     assert caplog.text.count("the clock stepped or rested") == 1
+
+
+@pytest.mark.parametrize("wild", ["1" + "0" * 400, "NaN", "Infinity", '"soon"', "[1]"])
+def test_a_record_of_the_clock_that_makes_no_sense_is_not_taken(wild, tmp_path):
+    clock, path = Clock(), tmp_path / "e.db"
+    Events(path, clock=clock).close()
+    with sqlite3.connect(path) as file:
+        record = f'{{"since": 1.0, "seen": {clock.now}, "acted": {wild}}}'
+        assert file.execute("UPDATE state SET value = ? WHERE name = ?", (record, CLOCK)).rowcount == 1
+    Events(path, clock=clock).close()
+    with sqlite3.connect(path) as file:
+        assert read_clock(file).since == clock.now

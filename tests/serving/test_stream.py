@@ -1,5 +1,7 @@
 """The stream: what counts as evidence, whose alarm it is, what a restart keeps, what an operator does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -162,6 +164,26 @@ def test_why_and_examples_are_said(times):
     assert shop["since"] == times.wall and "shop" in status["says"]
 
 
+def test_a_source_that_rings_does_not_explain_the_alarm_of_the_rest(times):
+    judged = stream(times)
+    send = Sender(judged)
+    send([0.005] * 30, source="shop", id="order")
+    assert [source.name for source in judged.ringing] == ["shop"] and judged.all.examples() == []
+    for number in range(30):
+        send([0.005], source=f"s{number}", id="letter")
+    assert judged.all.course.ringing
+    assert set(judged.all.examples()) == {"letter"} and judged.sources["shop"].examples()[0] == "order"
+
+
+def test_a_restart_explains_alarms_that_go_on(times):
+    judged, second = stream(times, baseline="b"), stream(times, baseline="b")
+    taken = Sender(judged)([0.005] * 12, source="shop", id="order")
+    others = [judged.event("strange", times.wall, source="gone"), replace(taken.events[0], baseline="c", text_id="old")]
+    second.resume(judged.state(), [event for event in taken.events if event.kind == "strange"] + others)
+    assert "far" in second.sources["shop"].why() and second.sources["shop"].examples() == ["order"] * 3
+    assert list(second.sources) == ["shop"]
+
+
 def test_sources_are_bounded(times):
     judged = stream(times)
     send = Sender(judged)
@@ -232,14 +254,28 @@ def test_counters_of_a_process_begin_at_zero(times):
         {"course": {"state": [1e300] * 8}, "recent": 5, "sources": 7},
         {"texts": 10**30, "recent": [["a", 7], 2, "b"], "course": 3, "maintenance": {"until": "x"}},
         {"sources": {"a": {"course": {"rang_ago": -1, "began_ago": None, "ringing": True}}, "b": 4}},
+        {"since": 10**400, "course": {"ringing": True, "rang_ago": 10**400, "began_ago": 1, "state": [10**400] * 8}},
+        {"since": float("nan"), "maintenance": {"until": 1e12}},
+        {"since": float("inf"), "maintenance": {"until": 10**400, "who": "ada", "why": "x"}},
+        {"maintenance": {"until": 1e12, "who": {"a": []}, "why": None}},
+        {"sources": {name: {"course": {"ringing": True, "rang_ago": 1, "began_ago": 2}} for name in ("", "\ud800")}},
+        {"maintenance": {"until": 1e12, "who": "\udfff", "why": "x"}},
     ],
 )
 def test_a_state_that_makes_no_sense_is_not_taken(state, times):
     judged = stream(times)
     judged.resume(state)
     assert (judged.all.course.level, judged.all.texts, judged.ringing) == (0.0, 0, []) and judged.health().texts == 0
-    assert judged.maintenance is None
+    assert judged.maintenance is None and judged.all.since is None
     assert judged.status()["severity"] == "none"
+
+
+@pytest.mark.parametrize("seen", [7, {}, {"who": 1, "why": "x", "time": 1.0}, {"who": "a", "why": "b", "time": np.nan}])
+def test_an_acknowledgement_that_makes_no_sense_is_not_taken(seen, times):
+    judged, second = stream(times), stream(times)
+    Sender(judged)([0.005] * 12)
+    second.resume(judged.state() | {"acknowledged": seen})
+    assert second.ringing and second.all.acknowledged is None
 
 
 def test_an_operator_acknowledges_and_resets(times):
@@ -264,6 +300,9 @@ def test_nothing_rings_in_a_maintenance_window(times):
     send = Sender(judged)
     judged.control("maintenance", who="ada", why="import", seconds=100)
     assert set(send.kinds([0.005] * 30)) == {"strange"} and judged.status()["headline"] == "Maintenance"
+    assert "nothing rings until 2023-11-14 22:15 UTC: import (ada)" in judged.status()["says"]
+    with pytest.raises(BadParameter, match="all sources"):
+        judged.control("maintenance", who="ada", why="import", seconds=100, source="shop")
     second = stream(times)
     second.resume(judged.state())
     assert second.maintenance["who"] == "ada"
@@ -293,6 +332,10 @@ def test_the_promise_is_said_again_when_the_rate_is_another(times):
         times.pass_by(60)
         send([0.5] * 60)
     assert "10 days at the 1 texts/s of the last hour" in judged.promise()
+    judged.take(scores([0.5] * 100_000), [Submission("probe", dry_run=True)] * 100_000)
+    assert "10 days at the 1 texts/s" in judged.promise()
+    times.pass_by(60 * 86400)
+    assert judged.promise().endswith("24 hours at 10 texts/s.")
 
 
 def test_health_of_good_and_bad_p_values(rng, times):
@@ -312,7 +355,13 @@ def test_layers_are_means_of_the_last_texts(times):
     assert judged.layers()[0]["expected"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"every": 1e9}, {"every": 1}])
+def test_two_halves_keep_the_longest_promise(times):
+    assert stream(times, every=1e8).alarm.every == 2e8
+
+
+@pytest.mark.parametrize(
+    "settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"every": 1e9}, {"every": 1.01e8}, {"every": 9}, {"every": float("nan")}]
+)
 def test_bad_settings(settings, times):
     with pytest.raises(BadParameter):
         stream(times, **settings)

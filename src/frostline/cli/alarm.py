@@ -3,6 +3,7 @@
 import json as jsonlib
 import os
 import re
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,16 +47,23 @@ def alarm(
     Example: frostline alarm acknowledge --who ada --why "new customer, looking into it"
     """
     from frostline.errors import BadParameter
+    from frostline.web.token_file import read_token
 
-    token = token_file.read_text(encoding="utf-8").strip() if token_file else os.environ.get("FROSTLINE_TOKEN")
+    token = read_token(token_file) if token_file is not None else os.environ.get("FROSTLINE_TOKEN")
+    if token and not (token.isascii() and token.isprintable()):
+        raise BadParameter("FROSTLINE_TOKEN has characters that no token has; a token is printable ASCII.")
     if action is Action.status:
         status = _ask(url, token, "/status")
+        if not {"headline", "alarm", "sources"} <= status.keys():
+            raise BadParameter(f"{url} is not frostline serve: its answer is no status.")
         options.print_json(status) if json else _print(status)
         if check and status["alarm"]:
             raise typer.Exit(1)
         return
     if not who or not why:
         raise BadParameter(f"{action} needs --who NAME and --why REASON; both are kept in an event.")
+    if action is Action.maintenance and source is not None:
+        raise BadParameter("a maintenance window is one of all sources; leave --source out.")
     asked: dict[str, Any] = {"action": action.value, "who": who, "why": why, "source": source}
     if action is Action.maintenance:
         asked["seconds"] = _seconds(last)
@@ -71,13 +79,19 @@ def _print(status: dict[str, Any]) -> None:
     options.say(status["promise"], hang=0)
     for source in [status["all"], *status["sources"]]:
         name = source["source"] or "all texts together"
-        seen = " (acknowledged)" if source["acknowledged"] else ""
-        state = "" if source["severity"] == "none" else f", {source['severity']}{seen}"
+        state = "" if source["severity"] == "none" else f", {source['severity']}{_since(source)}"
         options.say(f"  {name}: {source['texts']} texts, {source['strange']} strange{state}", hang=4)
         if source["severity"] != "none" and source["why"]:
             options.say(f"    {source['why']}; for example {', '.join(source['examples']) or '(none stored)'}", hang=6)
     for trouble in status["degraded"]:
         options.say(f"Does not work: {trouble}.")
+
+
+def _since(source: dict[str, Any]) -> str:
+    """Since when its alarm is on, and who has seen it."""
+    seen = source["acknowledged"]
+    since = "" if source["since"] is None else time.strftime(" since %Y-%m-%d %H:%M UTC", time.gmtime(source["since"]))
+    return since + (f" (acknowledged by {seen['who']}: {seen['why']})" if seen else "")
 
 
 def _seconds(text: str) -> float:
@@ -91,6 +105,7 @@ def _seconds(text: str) -> float:
 
 def _ask(url: str, token: str | None, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The service's answer; its error, or that there is no service, as a sentence."""
+    from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
@@ -112,5 +127,5 @@ def _ask(url: str, token: str | None, path: str, body: dict[str, Any] | None = N
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         raise BadParameter(f"{url} does not answer ({reason}); is frostline serve running there?") from None
-    except ValueError:
+    except (ValueError, TypeError, HTTPException):
         raise BadParameter(f"{url} is not frostline serve: its answer cannot be read.") from None

@@ -26,7 +26,9 @@ RATE = 10.0
 SHORTEST_RUN = 10.0
 """Smallest number of texts per false alarm that an alarm can be set to."""
 LONGEST_RUN = 1e8
-"""Largest number of texts per false alarm that an alarm can be set to."""
+"""Largest number of texts per false alarm that can be promised."""
+LONGEST_HALF = 2 * LONGEST_RUN
+"""Largest number that an alarm can be set to: one of two that share a promise keeps twice as long."""
 SHARES = np.array([1.0, 0.25, 0.06, 0.015])
 """Shares of strange texts in the stream that are bet on."""
 POWERS = np.array([-0.5, 0.25])
@@ -83,13 +85,13 @@ class Alarm(Result):
 
     @classmethod
     def once_in(cls, every: float, *, calibrated_by: Sequence[int] | None = None) -> "Alarm":
-        """An alarm that rings falsely once in this many texts (from ten to a hundred million) at most.
+        """An alarm that rings falsely once in this many texts (from ten to two hundred million) at most.
 
         ``calibrated_by`` are the numbers of calibration texts in the groups of a baseline; None stands for p-values
         that are exactly uniform. Raises BadParameter for an alarm that such a baseline cannot keep.
         """
-        if not (np.isfinite(every) and SHORTEST_RUN <= every <= LONGEST_RUN):
-            raise BadParameter(f"one false alarm per {every} texts; give a number from 10 to 100,000,000.")
+        if not (np.isfinite(every) and SHORTEST_RUN <= every <= LONGEST_HALF):
+            raise BadParameter(f"one false alarm per {every} texts; give a number from 10 to 200,000,000.")
         threshold = float(np.log(every))
         if calibrated_by is None:
             return cls(float(every), threshold, FINEST, np.zeros((len(SHARES), len(POWERS))))

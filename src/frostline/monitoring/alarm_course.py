@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from frostline.errors import BadParameter
+from frostline.files.plain_json import finite_number
 from frostline.monitoring.alarm import Alarm
 
 CLEAR_TEXTS = 200
@@ -158,11 +159,10 @@ class AlarmCourse:
             value = kept.get(name)
             if type(value) is int and 0 <= value < 2**53:
                 setattr(self, name, value)
-        ages = [kept.get("began_ago"), kept.get("rang_ago")]
-        if kept.get("ringing") is True and all(isinstance(age, int | float) and age >= 0 for age in ages):
+        began, rang = finite_number(kept.get("began_ago")), finite_number(kept.get("rang_ago"))
+        if kept.get("ringing") is True and began is not None and rang is not None and min(began, rang) >= 0:
             self.ringing, self.critical = True, kept.get("critical") is True
-            self._began, self._rang = (now - float(age) for age in ages if age is not None)
-            self._last_text = now
+            self._began, self._rang, self._last_text = now - began, now - rang, now
 
 
 def _finite(value: float) -> float | None:
@@ -172,6 +172,6 @@ def _finite(value: float) -> float | None:
 def _numbers(values: Any) -> Float[np.ndarray, " n"]:
     try:
         numbers = np.asarray(values, float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.zeros(0)
     return numbers if numbers.ndim == 1 and np.isfinite(numbers).all() else np.zeros(0)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from frostline.serving.batching import Late, Overloaded
 from frostline.serving.empty_texts import score_readable, with_empty
 from frostline.serving.service import SAVED_EVERY, Service
 from frostline.serving.submission import Submission
-from frostline.web.guard import Guard
+from frostline.web.guard import DEFECT, Guard
 from frostline.web.live_streams import LiveStreams
 
 OPEN = ("/", "/live.js", "/live.css", "/docs", "/openapi.json", "/healthz", "/readyz")
@@ -255,6 +255,11 @@ def _add_error_answers(app: FastAPI) -> None:
         assert isinstance(error, StarletteHTTPException)
         return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
+    @app.exception_handler(Exception)
+    async def fail(_: Request, error: Exception) -> JSONResponse:
+        # The guard logs the kind of error, once the answer is sent.
+        return JSONResponse({"error": DEFECT}, 500)
+
     @app.exception_handler(RequestValidationError)
     async def explain(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -262,8 +267,14 @@ def _add_error_answers(app: FastAPI) -> None:
         problems = error.errors()
         if any(problem["loc"] == ("body",) and problem["type"] == "model_attributes_type" for problem in problems):
             return JSONResponse({"error": "send a JSON object, with the header Content-Type: application/json."}, 422)
-        sentences = [
-            f"{' '.join(str(part)[:40] for part in problem['loc'])}: {problem['msg']}"
-            for problem in problems[:FIRST_ERRORS]
-        ]
+        # A text is a string or an object: where an object was sent, only what is wrong with the object is said.
+        objects = [problem for problem in problems if "NamedText" in problem["loc"]]
+        sentences = [_sentence(problem) for problem in (objects or problems)[:FIRST_ERRORS]]
         return JSONResponse({"error": "; ".join(sentences)}, 422)
+
+
+def _sentence(problem: Mapping[str, Any]) -> str:
+    """What is wrong with one value of a request."""
+    where = " ".join(str(part)[:40] for part in problem["loc"] if part != "NamedText")
+    is_name = problem["type"] == "string_pattern_mismatch"
+    return f"{where}: {'it has a control character or a direction mark' if is_name else problem['msg']}"

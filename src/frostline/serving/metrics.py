@@ -145,7 +145,7 @@ class _Reader(Collector):
             if source.name:
                 label = source.name if source.name in worst else OTHER
                 worst[label] = max(worst.get(label, 0), SEVERITIES.index(source.course.severity))
-        for name, counts in stream.labelled.items():
+        for name, counts in list(stream.labelled.items()):  # texts of new sources may be counted meanwhile
             texts.add_metric([name], counts["texts"])
             strange.add_metric([name], counts["strange"])
         for name, severity in worst.items():

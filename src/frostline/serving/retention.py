@@ -18,6 +18,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from frostline.files.plain_json import finite_number
 from frostline.results import Result
 from frostline.serving.event_file import read_state, write_state
 from frostline.serving.event_rows import KINDS
@@ -95,7 +96,7 @@ def read_clock(connection: sqlite3.Connection) -> ClockRecord | None:
     """The record of the clock in an event file; None in one that has none yet."""
     state = read_state(connection, CLOCK)
     times = [state.get(name) for name in ("since", "seen", "acted")]
-    numbers = [float(time) for time in times if isinstance(time, int | float)]
+    numbers = [number for time in times if (number := finite_number(time)) is not None]
     return ClockRecord(*numbers) if len(numbers) == len(times) else None
 
 

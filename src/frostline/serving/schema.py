@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints
 
 MOST_TEXTS = 4096
 """Largest number of texts in one call that a service can be set to."""
@@ -12,12 +12,14 @@ LONGEST_SOURCE = 64
 """Largest number of characters in the name of a source."""
 LONGEST_REASON = 500
 """Largest number of characters in what an operator says."""
-PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
-"""Names without control characters."""
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
+"""Names without control characters, and without marks that reverse the text around them on a page or in a terminal."""
 Kind = Literal["strange", "alarm", "critical", "clear", "acknowledged", "reset", "maintenance", "start", "stop"]
 """Kinds of events."""
 TextStatus = Literal["scored", "empty"]
 """Whether a text of a call was scored."""
+Said = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1, pattern=PRINTABLE)]
+"""Words of an operator."""
 Severity = Literal["none", "warning", "critical"]
 """Severities of an alarm."""
 
@@ -182,8 +184,8 @@ class Control(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     action: Literal["acknowledge", "reset", "maintenance"]
-    who: str = Field(strict=True, min_length=1, max_length=LONGEST_SOURCE, pattern=PRINTABLE)
-    why: str = Field(strict=True, min_length=1, max_length=LONGEST_REASON, pattern=PRINTABLE)
+    who: Said = Field(max_length=LONGEST_SOURCE)
+    why: Said = Field(max_length=LONGEST_REASON)
     source: str | None = Field(
         None,
         strict=True,

@@ -28,6 +28,8 @@ SAVED_EVERY = 5.0
 """Seconds after which the state of the stream is written again; events are written at once."""
 SHOWN = 12
 """Number of events on the live page."""
+EXPLAINED_BY = 1000
+"""Number of last strange texts from which a restarted service explains alarms that go on."""
 FRESH = 0.4
 """Seconds for which one picture of the stream is sent to every live page."""
 
@@ -90,7 +92,8 @@ class Service:
             self.scorer.score(self.scorer.tokenized(["the first pass of all is slow"] * 2))
             # After the first pass, so that it is in no mean.
             self.heads = HeadEnergies(self.scorer) if per_head else None
-            self.stream.resume(self.events.state())
+            strange = self.events.select(kind="strange", newest=True, limit=EXPLAINED_BY)
+            self.stream.resume(self.events.state(), strange[::-1])
             self.batcher = Batcher(self.scorer, self._count, batch=batch, most=self.limits.waiting)
         except BaseException:
             self.events.close()

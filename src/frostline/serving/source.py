@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from frostline.files.plain_json import finite_number
 from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.alarm_course import AlarmCourse, ClearRule
 from frostline.monitoring.calibration_health import CalibrationHealth, judge_calibration
@@ -60,6 +61,12 @@ class Source:
         named = [event.text_id or (f"event {event.id}" if event.id is not None else "") for event in self.samples]
         return [name for name in reversed(named) if name][:NAMED]
 
+    def forget_samples(self, source: str) -> None:
+        """Keep no strange text of this source."""
+        kept = [event for event in self.samples if event.source != source]
+        self.samples.clear()
+        self.samples.extend(kept)
+
     def kept(self, now: float, *, recent: bool = False) -> dict[str, Any]:
         """Plain values from which ``resume`` goes on; ``recent`` adds the last p-values, which are long."""
         values = {"texts": self.texts, "strange": self.strange, "since": self.since, "acknowledged": self.acknowledged}
@@ -73,16 +80,15 @@ class Source:
                 setattr(self, name, value)
         if isinstance(kept.get("course"), Mapping):
             self.course.resume(kept["course"], now)
-        since, acknowledged = kept.get("since"), kept.get("acknowledged")
-        self.since = float(since) if isinstance(since, int | float) else None
-        if self.course.ringing and isinstance(acknowledged, dict):
-            self.acknowledged = acknowledged
+        self.since = finite_number(kept.get("since"))
+        if self.course.ringing:
+            self.acknowledged = operator_note(kept.get("acknowledged"), "time")
         recent = kept.get("recent")
         for p in recent if isinstance(recent, list) else ():
             if isinstance(p, list) and len(p) == 2:
                 p = p[1]  # until 0.1 with their times
-            if isinstance(p, int | float) and 0 < p <= 1:
-                self.recent.append(float(p))
+            if isinstance(p, float) and 0 < p <= 1:
+                self.recent.append(p)
 
     def status(self, counts: list[int], alpha: float) -> dict[str, Any]:
         """Everything that the status says of it."""
@@ -100,3 +106,22 @@ class Source:
             "acknowledged": self.acknowledged,
             "health": self.health(counts).facts(),
         }
+
+
+def is_sent_text(value: Any) -> bool:
+    """Whether a value is a text that can be sent: it is not empty, and has no half characters."""
+    if not isinstance(value, str) or not value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def operator_note(kept: Any, time: str) -> dict[str, Any] | None:
+    """Who, why and a time (``time`` or ``until``) as a state has them; None where it has anything else."""
+    if not isinstance(kept, dict) or not all(is_sent_text(kept.get(name)) for name in ("who", "why")):
+        return None
+    seconds = finite_number(kept.get(time))
+    return None if seconds is None else {"who": kept["who"], "why": kept["why"], time: seconds}

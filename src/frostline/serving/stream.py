@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from frostline.errors import BadParameter
-from frostline.monitoring.alarm import LONGEST_RUN, RATE, Alarm
+from frostline.monitoring.alarm import LONGEST_RUN, RATE, SHORTEST_RUN, Alarm
 from frostline.monitoring.alarm_course import SEVERITIES, ClearRule
 from frostline.monitoring.calibration_health import CalibrationHealth
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.repeats import Repeats
 from frostline.serving.events import Event
 from frostline.serving.rate_meter import RateMeter
-from frostline.serving.source import Source
+from frostline.serving.source import Source, is_sent_text, operator_note
 from frostline.serving.submission import Submission
 
 AVERAGED = 256
@@ -40,6 +40,8 @@ LISTED = 20
 """Number of sources in the status: those that ring, then those with the most texts."""
 LABELLED = 50
 """Number of sources with metrics of their own, the first that come; later ones are counted together as others."""
+SLOWEST_SAID = 1 / 3600
+"""Smallest rate, in texts per second, at which it is said what the promise means: one text in an hour."""
 LONGEST_MAINTENANCE = 7 * 86400.0
 """Longest maintenance window, in seconds."""
 
@@ -79,10 +81,13 @@ class Stream:
     ):
         if not 0 < alpha < 1:
             raise BadParameter(f"alpha is {alpha}; texts with p-values up to it are strange: between 0 and 1.")
-        if not every <= LONGEST_RUN:
-            raise BadParameter(f"one false alarm per {every:.3g} texts; the most that can be promised is 100,000,000.")
+        if not SHORTEST_RUN <= every <= LONGEST_RUN:
+            raise BadParameter(
+                f"one false alarm in {every:.3g} texts, at {rate:g} texts/s; one in 10 to one in 100,000,000 can be "
+                "promised: give another false_alarm_every."
+            )
         self.every, self.rate = every, rate
-        self.alarm = Alarm.once_in(min(2 * every, LONGEST_RUN), calibrated_by=counts)
+        self.alarm = Alarm.once_in(2 * every, calibrated_by=counts)
         self.rule = rule or ClearRule()
         self.clouds, self.alpha, self.counts = clouds, alpha, list(counts)
         self.keep_texts, self.replica, self.baseline = keep_texts, replica, baseline
@@ -118,7 +123,7 @@ class Stream:
         wall, now = self.clock.wall(), self.clock.steady()
         taken = Taken([], [[] for _ in submissions], [False] * len(submissions))
         with self.changed:
-            self.meter.count(len(submissions), now)
+            self.meter.count(sum(not text.dry_run for text in submissions), now)
             for number, text in enumerate(submissions):
                 if text.dry_run:
                     self.counted["dry_run"] += 1
@@ -177,7 +182,9 @@ class Stream:
                 details = self._details(judged, kind, level) | ({"reasons": reasons} if kind == "alarm" else {})
                 events.append(self.event(kind, wall, **(facts | {"details": details, "source": judged.name})))
             if kind == "alarm" and judged is source and not self.all.course.ringing:
-                self.all.course.reset()  # what it has added to the evidence of all is its own
+                # What it has added to the evidence of all is its own, and explains nothing of the rest.
+                self.all.course.reset()
+                self.all.forget_samples(source.name)
         return events
 
     def _details(self, source: Source, kind: str, level: float) -> dict[str, Any]:
@@ -191,9 +198,13 @@ class Stream:
         with self.changed:
             for event in events:
                 if event.kind == "strange":
-                    self.all.samples.append(event)
-                    if event.source:
-                        self._source(event.source, self.clock.steady()).samples.append(event)
+                    self._keep_sample(event, self._source(event.source, self.clock.steady()) if event.source else None)
+
+    def _keep_sample(self, event: Event, source: Source | None) -> None:
+        if source is not None:
+            source.samples.append(event)
+        if source is None or not source.course.ringing:
+            self.all.samples.append(event)
 
     def pass_time(self) -> list[Event]:
         """End what is over although no text comes: alarms of an idle service, and the maintenance window."""
@@ -222,6 +233,8 @@ class Stream:
         details: dict[str, Any] = {"who": who, "why": why}
         with self.changed:
             if action == "maintenance":
+                if source is not None:
+                    raise BadParameter("a maintenance window is one of all sources; leave the source out.")
                 if not 0 <= seconds <= LONGEST_MAINTENANCE:
                     raise BadParameter(f"a maintenance window of {seconds:g} s; it lasts 0 s (ends) to 7 days.")
                 self._maintained_until = now + seconds
@@ -281,19 +294,25 @@ class Stream:
             window = self.maintenance and (self.maintenance | {"until": wall + left})
             return self.all.kept(now, recent=True) | {"sources": kept, "maintenance": window}
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state``; values that make no sense are ignored."""
+    def resume(self, state: Mapping[str, Any], strange: Sequence[Event] = ()) -> None:
+        """Go on from a ``state``; values that make no sense are ignored.
+
+        ``strange`` are the last events of strange texts, oldest first: alarms that go on are explained by them.
+        """
         wall, now = self.clock.wall(), self.clock.steady()
         with self.changed:
             self.all.resume(state, now)
-            sources, window = state.get("sources"), state.get("maintenance")
+            sources, window = state.get("sources"), operator_note(state.get("maintenance"), "until")
             for name, kept in sources.items() if isinstance(sources, dict) else ():
-                if len(self.sources) < MOST_SOURCES and isinstance(kept, dict):
+                if len(self.sources) < MOST_SOURCES and isinstance(kept, dict) and is_sent_text(name):
                     self._source(name, now).resume(kept, now)
-            if isinstance(window, dict) and isinstance(window.get("until"), int | float):
-                left = min(float(window["until"]) - wall, LONGEST_MAINTENANCE)
+            if window is not None:
+                left = min(window["until"] - wall, LONGEST_MAINTENANCE)
                 if left > 0:
-                    self.maintenance, self._maintained_until = dict(window), now + left
+                    self.maintenance, self._maintained_until = window | {"until": wall + left}, now + left
+            for event in strange:
+                if event.baseline == self.baseline:
+                    self._keep_sample(event, self.sources.get(event.source))
 
     def health(self) -> CalibrationHealth:
         """Whether the last p-values are spread as those of a calibrated baseline are."""
@@ -317,7 +336,7 @@ class Stream:
         seen = self.meter.rate(self.clock.steady())
         promised = f"{_duration(self.every / self.rate)} at {self.rate:g} texts/s"
         says = f"At most one false alarm in {self.every:,.0f} texts: {promised}"
-        if seen and not 0.8 < seen / self.rate < 1.25:
+        if seen and seen >= SLOWEST_SAID and not 0.8 < seen / self.rate < 1.25:
             says += f", {_duration(self.every / seen)} at the {seen:.2g} texts/s of the last hour"
         return f"{says}."
 
@@ -327,7 +346,8 @@ class Stream:
         if self.maintenance is not None:
             return (
                 "Maintenance",
-                f"Texts are scored and nothing rings: {self.maintenance['why']} ({self.maintenance['who']}).",
+                f"Texts are scored and nothing rings until {_moment(self.maintenance['until'])}: "
+                f"{self.maintenance['why']} ({self.maintenance['who']}).",
                 "Wait, or end the window.",
             )
         if ringing:
@@ -390,6 +410,11 @@ class Stream:
                 "strange_of": sum(p <= self.alpha for p in recent),
                 "least": 1 / (min(self.counts) + 1),
             }
+
+
+def _moment(seconds: float) -> str:
+    """A time as 2026-05-11 09:30 UTC."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def _texts(count: int) -> str:

@@ -25,6 +25,8 @@ HEADERS = (
     ),
 )
 """Headers of every answer."""
+DEFECT = "this should not happen; the log has the kind of error."
+"""Sentence of an answer that a defect of the application prevented."""
 CLOSE = (b"connection", b"close")
 """Header of an answer after which the connection is closed."""
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
@@ -114,7 +116,7 @@ class Guard:
             # The type of the error, never its message or trace: they may quote a text.
             LOG.error("%s %s failed: %s", scope["method"], self._path_for_log(scope["path"]), type(error).__name__)
             if not started:
-                await _send(answer, 500, "this should not happen; the log has the kind of error.")
+                await _send(answer, 500, DEFECT)
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         path = scope["path"]
