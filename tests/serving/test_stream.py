@@ -10,6 +10,7 @@ from frostline.monitoring.alarm_course import ClearRule
 from frostline.monitoring.reasons import Reason, Scores
 from frostline.serving.source import RECENT
 from frostline.serving.stream import LABELLED, MOST_SOURCES, OTHER, Clock, Stream
+from frostline.serving.stream_status import promise, status_of
 from frostline.serving.submission import Submission
 
 COUNTS = [200, 200]
@@ -158,7 +159,7 @@ def test_a_noisy_source_does_not_hide_what_happens_to_the_rest(times, rng):
 def test_why_and_examples_are_said(times):
     judged = stream(times)
     Sender(judged)([0.005] * 12, source="shop", id="order 7")
-    status = judged.status()
+    status = status_of(judged)
     (shop,) = status["sources"]
     assert shop["severity"] == "warning" and shop["examples"][0] == "order 7" and "far" in shop["why"]
     assert shop["since"] == times.wall and "shop" in status["says"]
@@ -267,7 +268,7 @@ def test_a_state_that_makes_no_sense_is_not_taken(state, times):
     judged.resume(state)
     assert (judged.all.course.level, judged.all.texts, judged.ringing) == (0.0, 0, []) and judged.health().texts == 0
     assert judged.maintenance is None and judged.all.since is None
-    assert judged.status()["severity"] == "none"
+    assert status_of(judged)["severity"] == "none"
 
 
 @pytest.mark.parametrize("seen", [7, {}, {"who": 1, "why": "x", "time": 1.0}, {"who": "a", "why": "b", "time": np.nan}])
@@ -286,7 +287,7 @@ def test_an_operator_acknowledges_and_resets(times):
     send([0.005] * 12, source="shop")
     event = judged.control("acknowledge", who="ada", why="new customer", source="shop")
     assert event.kind == "acknowledged" and event.details["who"] == "ada" and judged.ringing
-    assert judged.status()["sources"][0]["acknowledged"]["why"] == "new customer"
+    assert status_of(judged)["sources"][0]["acknowledged"]["why"] == "new customer"
     second = stream(times)
     second.resume(judged.state())
     assert second.sources["shop"].acknowledged["who"] == "ada"
@@ -299,8 +300,8 @@ def test_nothing_rings_in_a_maintenance_window(times):
     judged = stream(times)
     send = Sender(judged)
     judged.control("maintenance", who="ada", why="import", seconds=100)
-    assert set(send.kinds([0.005] * 30)) == {"strange"} and judged.status()["headline"] == "Maintenance"
-    assert "nothing rings until 2023-11-14 22:15 UTC: import (ada)" in judged.status()["says"]
+    assert set(send.kinds([0.005] * 30)) == {"strange"} and status_of(judged)["headline"] == "Maintenance"
+    assert "nothing rings until 2023-11-14 22:15 UTC: import (ada)" in status_of(judged)["says"]
     with pytest.raises(BadParameter, match="all sources"):
         judged.control("maintenance", who="ada", why="import", seconds=100, source="shop")
     second = stream(times)
@@ -326,16 +327,16 @@ def test_the_clock_of_dates_may_jump(times):
 
 def test_the_promise_is_said_again_when_the_rate_is_another(times):
     judged = stream(times, every=864_000, rate=10)
-    assert "24 hours at 10 texts/s" in judged.promise() and "last hour" not in judged.promise()
+    assert "24 hours at 10 texts/s" in promise(judged) and "last hour" not in promise(judged)
     send = Sender(judged)
     for _ in range(100):
         times.pass_by(60)
         send([0.5] * 60)
-    assert "10 days at the 1 texts/s of the last hour" in judged.promise()
+    assert "10 days at the 1 texts/s of the last hour" in promise(judged)
     judged.take(scores([0.5] * 100_000), [Submission("probe", dry_run=True)] * 100_000)
-    assert "10 days at the 1 texts/s" in judged.promise()
+    assert "10 days at the 1 texts/s" in promise(judged)
     times.pass_by(60 * 86400)
-    assert judged.promise().endswith("24 hours at 10 texts/s.")
+    assert promise(judged).endswith("24 hours at 10 texts/s.")
 
 
 def test_health_of_good_and_bad_p_values(rng, times):

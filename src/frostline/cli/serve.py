@@ -69,6 +69,7 @@ def serve(
     from frostline.monitoring.baseline_file import load_baseline
     from frostline.serving.app import make_app
     from frostline.serving.service import Service
+    from frostline.serving.stream_status import promise
     from frostline.serving.telemetry import configure
     from frostline.web.request_limits import Limits
     from frostline.web.server import check_address, hosts_of, listen, make_server, url_of
@@ -110,7 +111,7 @@ def serve(
             shown = url.replace("0.0.0.0", socket.gethostname()).replace("[::]", socket.gethostname())
             known = "" if token is None else ' -H "Authorization: Bearer $FROSTLINE_TOKEN"'
             options.say(f"{shown} scores texts of {base.about['model']}: open it in a browser to look on.", hang=0)
-            options.say(service.stream.promise())
+            options.say(promise(service.stream))
             options.say(f'Try: curl {shown}/score{known} --json \'{{"texts": ["some text"]}}\'. Ctrl-C ends it.')
         try:
             app = make_app(service, token=token, hosts=hosts_of(bound))

@@ -21,6 +21,7 @@ from frostline.serving.events import DAYS, KEPT, Event, Events
 from frostline.serving.head_metrics import HeadEnergies
 from frostline.serving.metrics import ROUTES, Metrics
 from frostline.serving.stream import Stream
+from frostline.serving.stream_status import picture_of, status_of, words
 from frostline.serving.submission import Submission
 from frostline.web.request_limits import Limits
 
@@ -166,7 +167,7 @@ class Service:
             "sources": [source.name for source in ringing],
             "level": stream.all.course.level,
             "threshold": stream.alarm.threshold,
-            "says": ": ".join(stream.says()[:2]),
+            "says": ": ".join(words(stream)[:2]),
         }
         rows = [
             {
@@ -199,13 +200,13 @@ class Service:
             made, picture = self._picture
             if time.monotonic() - made > FRESH:
                 events = [event.facts() | {"text": None} for event in self.events.select(newest=True, limit=SHOWN)]
-                picture = json.dumps(self.stream.picture() | self.status() | {"events": events})
+                picture = json.dumps(picture_of(self.stream) | self.status() | {"events": events})
                 self._picture = (time.monotonic(), picture)
             return picture
 
     def status(self) -> dict[str, Any]:
         """What GET /status says: the stream, its sources, the baseline, and what does not work."""
-        return self.stream.status() | {
+        return status_of(self.stream) | {
             "model": self.name,
             "baseline": self.baseline_name,
             "baseline_hash": self.baseline,

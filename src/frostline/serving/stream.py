@@ -28,20 +28,14 @@ from frostline.serving.submission import Submission
 
 AVERAGED = 256
 """Number of last texts over which the concentration at every layer is averaged."""
-POINTS = 400
-"""Number of last p-values that the page draws."""
 MOST_SOURCES = 200
 """Number of sources that are told apart; the texts of others count as those of one more."""
 FORGOTTEN_AFTER = 3600.0
 """Seconds without a text after which a quiet source may give its place to another one."""
 OTHER = "(other)"
 """The source of texts whose own source has no place."""
-LISTED = 20
-"""Number of sources in the status: those that ring, then those with the most texts."""
 LABELLED = 50
 """Number of sources with metrics of their own, the first that come; later ones are counted together as others."""
-SLOWEST_SAID = 1 / 3600
-"""Smallest rate, in texts per second, at which it is said what the promise means: one text in an hour."""
 LONGEST_MAINTENANCE = 7 * 86400.0
 """Longest maintenance window, in seconds."""
 
@@ -330,100 +324,3 @@ class Stream:
             {"layer": cloud, "observed": mean, "expected": usual}
             for cloud, mean, usual in zip(self.clouds, observed, expected, strict=True)
         ]
-
-    def promise(self) -> str:
-        """How often there may be a false alarm, at the rate that was given and at the rate that is seen."""
-        seen = self.meter.rate(self.clock.steady())
-        promised = f"{_duration(self.every / self.rate)} at {self.rate:g} texts/s"
-        says = f"At most one false alarm in {self.every:,.0f} texts: {promised}"
-        if seen and seen >= SLOWEST_SAID and not 0.8 < seen / self.rate < 1.25:
-            says += f", {_duration(self.every / seen)} at the {seen:.2g} texts/s of the last hour"
-        return f"{says}."
-
-    def says(self) -> tuple[str, str, str]:
-        """The state of the alarms in a word and in a sentence, and advice."""
-        ringing = self.ringing
-        if self.maintenance is not None:
-            return (
-                "Maintenance",
-                f"Texts are scored and nothing rings until {_moment(self.maintenance['until'])}: "
-                f"{self.maintenance['why']} ({self.maintenance['who']}).",
-                "Wait, or end the window.",
-            )
-        if ringing:
-            names = [source.name or "all texts together" for source in ringing]
-            whose = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            course = ringing[0].course
-            quiet = _texts(course.texts_since)
-            rule = self.rule
-            return (
-                "Critical alarm" if self.severity == "critical" else "Alarm",
-                f"Texts are not like the reference. Source: {whose}. It last rang "
-                f"{f'{quiet} ago' if course.texts_since else 'just now'} and is over after {rule.texts} texts and "
-                f"{_duration(rule.seconds)} without ringing.",
-                "Look at the reasons below, then acknowledge the alarm. If the new text is meant to be there, make the "
-                "baseline again with some of it; if not, find out who sends it.",
-            )
-        health = self.health()
-        if health.verdict == "low":
-            return "No alarm, but drift", "The texts have moved away from the reference, slowly.", health.says
-        if not self.all.texts:
-            return "Waiting", "No text has arrived yet.", "Post texts to /score."
-        return "All is well", "The texts are like the reference.", "Nothing."
-
-    def status(self) -> dict[str, Any]:
-        """What GET /status says of the stream, and the live page shows."""
-        with self.changed:
-            now = self.clock.steady()
-            headline, says, advice = self.says()
-            ranked = sorted(self.sources.values(), key=lambda s: (not s.course.ringing, -s.texts))
-            return {
-                "headline": headline,
-                "says": says,
-                "advice": advice,
-                "promise": self.promise(),
-                "severity": self.severity,
-                "alarm": bool(self.ringing),
-                "level": self.all.course.level,
-                "threshold": self.alarm.threshold,
-                "rate": self.meter.rate(now),
-                "repeated": self.counted["repeated"],
-                "maintenance": self.maintenance,
-                "all": self.all.status(self.counts, self.alpha),
-                "sources": [source.status(self.counts, self.alpha) for source in ranked[:LISTED]],
-                "sources_known": len(self.sources),
-            }
-
-    def picture(self) -> dict[str, Any]:
-        """Everything the live page shows of the stream."""
-        with self.changed:
-            recent = list(self.all.recent)
-            return self.status() | {
-                "texts": self.all.texts,
-                "every": self.every,
-                "alpha": self.alpha,
-                "clear_after": self.rule.texts,
-                "health": self.health().facts(),
-                "layers": self.layers(),
-                "points": recent[-POINTS:],
-                "of": len(recent),
-                "strange_of": sum(p <= self.alpha for p in recent),
-                "least": 1 / (min(self.counts) + 1),
-            }
-
-
-def _moment(seconds: float) -> str:
-    """A time as 2026-05-11 09:30 UTC."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
-
-
-def _texts(count: int) -> str:
-    return "1 text" if count == 1 else f"{count} texts"
-
-
-def _duration(seconds: float) -> str:
-    """A duration in the largest unit that makes it at least two."""
-    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{seconds:.0f} s"
