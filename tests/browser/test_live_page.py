@@ -74,10 +74,16 @@ def test_events_that_were_edited_by_hand_break_no_page(watched, tmp_path):
     page, client = watched
     client.score(STRANGE[:1])
     with sqlite3.connect(tmp_path / "e.db") as file:
-        for reasons in ("5", "[5]", '[{"part": "x", "sigma": NaN, "says": {}}]', '[{"part": "x", "sigma": null}]', '"a"'):
-            row = ("strange", -1e300, 1, f'{{"reasons": {reasons}}}')
+        for reasons in (
+            "5",
+            "[5]",
+            '[{"part": "x", "sigma": NaN, "says": {}}]',
+            '[{"part": "x", "sigma": null}]',
+            '"a"',
+        ):
+            row = ("strange", 1e300, 1, f'{{"reasons": {reasons}}}')
             file.execute("INSERT INTO events (kind, time, texts, details) VALUES (?, ?, ?, ?)", row)
-    says(page, "at no time of a calendar", where="#events")
+    says(page, "event 7", where="#events")
     assert page.locator("#events tr").count() == 7 and page.troubles == []
 
 

@@ -208,9 +208,7 @@ def test_bad_commands_are_a_sentence(client, words, said):
     assert found.exit_code == 2 and said in " ".join(found.output.split())
 
 
-@pytest.mark.parametrize(
-    "content", [b"\x8f\xff", b"two\nlines", "é".encode()], ids=["bytes", "two lines", "no ASCII"]
-)
+@pytest.mark.parametrize("content", [b"\x8f\xff", b"two\nlines", "é".encode()], ids=["bytes", "two lines", "no ASCII"])
 def test_bad_tokens_are_a_sentence(content, client, tmp_path, monkeypatch):
     (tmp_path / "token").write_bytes(content)
     found = call(client, "status", "--token-file", str(tmp_path / "token"))

@@ -361,7 +361,8 @@ def test_two_halves_keep_the_longest_promise(times):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"every": 1e9}, {"every": 1.01e8}, {"every": 9}, {"every": float("nan")}]
+    "settings",
+    [{"alpha": 0.0}, {"alpha": 1.0}, {"every": 1e9}, {"every": 1.01e8}, {"every": 9}, {"every": float("nan")}],
 )
 def test_bad_settings(settings, times):
     with pytest.raises(BadParameter):
