@@ -1,5 +1,7 @@
 """The live page in headless Chromium: an alarm appears when shifted text is posted, and is over by the stated rule."""
 
+import sqlite3
+
 import pytest
 
 from tests.browser.chromium import needs_chromium
@@ -66,6 +68,23 @@ def test_names_of_clients_break_no_page(watched):
     says(page, markup, where="#sources")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator("main img").count() == 0 and page.troubles == []
+
+
+def test_events_that_were_edited_by_hand_break_no_page(watched, tmp_path):
+    page, client = watched
+    client.score(STRANGE[:1])
+    with sqlite3.connect(tmp_path / "e.db") as file:
+        for reasons in (
+            "5",
+            "[5]",
+            '[{"part": "x", "sigma": NaN, "says": {}}]',
+            '[{"part": "x", "sigma": null}]',
+            '"a"',
+        ):
+            row = ("strange", 1e300, 1, f'{{"reasons": {reasons}}}')
+            file.execute("INSERT INTO events (kind, time, texts, details) VALUES (?, ?, ?, ?)", row)
+    says(page, "event 7", where="#events")
+    assert page.locator("#events tr").count() == 7 and page.troubles == []
 
 
 def test_pause_by_keyboard_and_a_lost_connection(watched):

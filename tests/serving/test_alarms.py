@@ -1,6 +1,7 @@
 """Alarms over HTTP and from the command line: whose they are, why, and what operators do about them."""
 
 import json
+import sqlite3
 import time
 from collections import Counter
 
@@ -154,6 +155,22 @@ def test_a_restart_with_another_baseline_begins_anew(base, folder, tmp_path):
         assert client.get("/events?kind=alarm").json()["events"][0]["baseline"] == old["baseline_hash"]
     with serving(base, folder, tmp_path / "e.db", false_alarm_every=1000) as client:
         assert client.get("/status").json()["alarm"]  # its own state is still there
+
+
+def test_a_restart_says_why_and_reads_events_that_were_edited(base, folder, tmp_path):
+    path = tmp_path / "e.db"
+    with serving(base, folder, path, false_alarm_every=1000) as client:
+        send(client, STRANGE, "shop")
+        before = client.get("/status").json()["sources"][0]
+    client.service.close()
+    with sqlite3.connect(path) as file:
+        for reasons in ("5", "[5]", '[{"part": [], "sigma": 1, "says": {}}]', '[{"part": "x", "sigma": NaN}]'):
+            row = ("strange", 1.0, 1, f'{{"reasons": {reasons}}}', "other", base.identity[:12])
+            columns = "kind, time, texts, details, source, baseline"
+            file.execute(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
+    with serving(base, folder, path, false_alarm_every=1000) as client:
+        after = client.get("/status").json()["sources"][0]
+        assert after["why"] == before["why"] != "" and after["examples"] == before["examples"]
 
 
 def call(client, *words):

@@ -18,7 +18,8 @@ def event(kind="strange", texts=1, **facts):
 
 
 def test_what_is_added_comes_back(tmp_path):
-    given = [event(p_value=0.01, score=2.5, details={"reasons": ["β"]}), event("alarm", 2, level=3.0), event(text="ä")]
+    details = {"reasons": [{"part": "words", "sigma": 2.0, "says": "β"}]}
+    given = [event(p_value=0.01, score=2.5, details=details), event("alarm", 2, level=3.0), event(text="ä")]
     with Events(tmp_path / "e.db") as events:
         numbers = events.add(given, {"level": 1.5})
         assert numbers == [1, 2, 3]

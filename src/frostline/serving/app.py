@@ -268,7 +268,7 @@ def _add_error_answers(app: FastAPI) -> None:
         if any(problem["loc"] == ("body",) and problem["type"] == "model_attributes_type" for problem in problems):
             return JSONResponse({"error": "send a JSON object, with the header Content-Type: application/json."}, 422)
         # A text is a string or an object: where an object was sent, only what is wrong with the object is said.
-        objects = [problem for problem in problems if "NamedText" in problem["loc"]]
+        objects = [problem for problem in problems if "NamedText" in problem["loc"][:-1]]
         sentences = [_sentence(problem) for problem in (objects or problems)[:FIRST_ERRORS]]
         return JSONResponse({"error": "; ".join(sentences)}, 422)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from frostline.files.plain_json import finite_number, plain
 from frostline.results import Result
 
 KINDS = ("strange", "alarm", "critical", "clear", "acknowledged", "reset", "maintenance", "start", "stop")
@@ -82,7 +83,20 @@ def event_of(number: int, values: Sequence[Any]) -> Event | None:
     if not sound:
         return None
     try:
-        row["details"] = json.loads(row["details"])
+        details = plain(json.loads(row["details"]))
     except (ValueError, TypeError, RecursionError):
         return None
-    return Event(**row, id=number) if isinstance(row["details"], dict) else None
+    if not isinstance(details, dict):
+        return None
+    if "reasons" in details:
+        reasons = details["reasons"] if isinstance(details["reasons"], list) else []
+        details["reasons"] = [reason for reason in reasons if _is_reason(reason)]
+    return Event(**(row | {"details": details}), id=number)
+
+
+def _is_reason(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(name), str) for name in ("part", "says"))
+        and finite_number(value.get("sigma")) is not None
+    )

@@ -180,9 +180,15 @@ class Status(Sent):
 
 
 class Control(BaseModel):
-    """What an operator does to alarms; it becomes an event."""
+    """What an operator does to alarms; it becomes an event. A maintenance window has no source."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "if": {"properties": {"action": {"const": "maintenance"}}},
+            "then": {"properties": {"source": {"type": "null"}}},
+        },
+    )
     action: Literal["acknowledge", "reset", "maintenance"]
     who: Said = Field(max_length=LONGEST_SOURCE)
     why: Said = Field(max_length=LONGEST_REASON)

@@ -16,6 +16,8 @@ RECENT = 1000
 """Number of last p-values from which the health of the calibration is judged."""
 SAMPLES = 20
 """Number of last strange texts from which a source's strangeness is explained."""
+LATEST = 1e11
+"""Latest time that is believed, in seconds since 1970."""
 NAMED = 3
 """Number of strange texts that the status names for a source."""
 
@@ -80,7 +82,7 @@ class Source:
                 setattr(self, name, value)
         if isinstance(kept.get("course"), Mapping):
             self.course.resume(kept["course"], now)
-        self.since = finite_number(kept.get("since"))
+        self.since = moment(kept.get("since"))
         if self.course.ringing:
             self.acknowledged = operator_note(kept.get("acknowledged"), "time")
         recent = kept.get("recent")
@@ -119,9 +121,15 @@ def is_sent_text(value: Any) -> bool:
     return True
 
 
+def moment(value: Any) -> float | None:
+    """A time in seconds since 1970 as a state has it; None for what is none, or beyond all calendars."""
+    seconds = finite_number(value)
+    return seconds if seconds is not None and 0 <= seconds <= LATEST else None
+
+
 def operator_note(kept: Any, time: str) -> dict[str, Any] | None:
     """Who, why and a time (``time`` or ``until``) as a state has them; None where it has anything else."""
     if not isinstance(kept, dict) or not all(is_sent_text(kept.get(name)) for name in ("who", "why")):
         return None
-    seconds = finite_number(kept.get(time))
+    seconds = moment(kept.get(time))
     return None if seconds is None else {"who": kept["who"], "why": kept["why"], time: seconds}
