@@ -136,7 +136,7 @@ def test_bad_settings_are_one_sentence(frost, folder, tmp_path, monkeypatch):
         "there is no file": ["none.frost", *model],
         "No such file": [frost, *model, "--token-file", "none"],
         "give a file in a folder": [frost, *model, "--events", "no/such/folder/e.db"],
-        "a number from 10": [frost, *model, "--false-alarm-every", "1"],
+        "one in 10 to one in": [frost, *model, "--false-alarm-every", "1"],
         "no config.json|not there": [frost, "--model", tmp_path],
     }
     for said, (code, lines) in zip(cases, serve_each(cases.values()), strict=True):
