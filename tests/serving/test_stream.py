@@ -162,6 +162,9 @@ def test_why_and_examples_are_said(times):
     status = status_of(judged)
     (shop,) = status["sources"]
     assert shop["severity"] == "warning" and shop["examples"][0] == "order 7" and "far" in shop["why"]
+    times.pass_by(60)
+    assert status_of(judged)["sources"][0]["rate"] == pytest.approx(12 / 60, rel=0.02)
+    times.pass_by(-60)
     assert shop["since"] == times.wall and "shop" in status["says"]
 
 

@@ -122,7 +122,7 @@ class _Reader(Collector):
             (
                 "texts_per_second",
                 "Rate of texts over about the last hour.",
-                stream.meter.rate(stream.clock.steady()) or 0.0,
+                stream.all.meter.rate(stream.clock.steady()) or 0.0,
             ),
             ("waiting_texts", "Texts that have arrived and are not answered.", service.batcher.waiting),
             ("event_store_up", "1 while events can be stored, 0 when they can not.", float(not events.trouble)),

@@ -143,6 +143,7 @@ class SourceStatus(Sent):
     source: str
     texts: int
     strange: int
+    rate: float | None = Field(description="Texts per second over about the last hour.")
     recent: int = Field(description="Last texts that recent_strange and health are of.")
     recent_strange: int
     severity: Severity

@@ -11,6 +11,7 @@ from frostline.monitoring.alarm import Alarm
 from frostline.monitoring.alarm_course import AlarmCourse, ClearRule
 from frostline.monitoring.calibration_health import CalibrationHealth, judge_calibration
 from frostline.serving.events import Event
+from frostline.serving.rate_meter import RateMeter
 
 RECENT = 1000
 """Number of last p-values from which the health of the calibration is judged."""
@@ -25,8 +26,9 @@ NAMED = 3
 class Source:
     """The stream of one source; its stream has a lock, it has none."""
 
-    def __init__(self, name: str, alarm: Alarm, rule: ClearRule):
+    def __init__(self, name: str, alarm: Alarm, rule: ClearRule, now: float):
         self.name = name
+        self.meter = RateMeter(now)
         self.course = AlarmCourse(alarm, rule)
         self.texts = self.strange = 0
         self.since: float | None = None
@@ -92,12 +94,13 @@ class Source:
             if isinstance(p, float) and 0 < p <= 1:
                 self.recent.append(p)
 
-    def status(self, counts: list[int], alpha: float) -> dict[str, Any]:
+    def status(self, counts: list[int], alpha: float, now: float) -> dict[str, Any]:
         """Everything that the status says of it."""
         return {
             "source": self.name,
             "texts": self.texts,
             "strange": self.strange,
+            "rate": self.meter.rate(now),
             "recent": len(self.recent),
             "recent_strange": sum(p <= alpha for p in self.recent),
             "severity": self.course.severity,

@@ -22,7 +22,6 @@ from frostline.monitoring.calibration_health import CalibrationHealth
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.repeats import Repeats
 from frostline.serving.events import Event
-from frostline.serving.rate_meter import RateMeter
 from frostline.serving.source import Source, is_sent_text, operator_note
 from frostline.serving.submission import Submission
 
@@ -86,7 +85,7 @@ class Stream:
         self.clouds, self.alpha, self.counts = clouds, alpha, list(counts)
         self.keep_texts, self.replica, self.baseline = keep_texts, replica, baseline
         self.clock = clock or Clock()
-        self.all = Source("", self.alarm, self.rule)
+        self.all = Source("", self.alarm, self.rule, self.clock.steady())
         self.sources: dict[str, Source] = {}
         self.maintenance: dict[str, Any] | None = None
         """Who asked for the maintenance window, why, and until when (seconds since 1970); None outside of one."""
@@ -94,7 +93,6 @@ class Stream:
         """Texts of this process by what became of them: texts, strange, repeated, dry_run, rings."""
         self.labelled: dict[str, Counter[str]] = {}
         """Texts and strange texts of this process by source, for metrics."""
-        self.meter = RateMeter(self.clock.steady())
         self.changed = threading.Condition()
         self._repeats = Repeats()
         self._maintained_until = 0.0
@@ -117,7 +115,6 @@ class Stream:
         wall, now = self.clock.wall(), self.clock.steady()
         taken = Taken([], [[] for _ in submissions], [False] * len(submissions))
         with self.changed:
-            self.meter.count(sum(not text.dry_run for text in submissions), now)
             for number, text in enumerate(submissions):
                 if text.dry_run:
                     self.counted["dry_run"] += 1
@@ -138,6 +135,7 @@ class Stream:
         for counts in (self.all, source):
             if counts is not None:
                 counts.texts += 1
+                counts.meter.count(1, now)
         if label is not None:
             label["texts"] += 1
         if self._repeats.seen(text.text):
@@ -266,7 +264,7 @@ class Stream:
             else:
                 del self.sources[oldest.name]
         if name not in self.sources:
-            self.sources[name] = Source(name, self.alarm, self.rule)
+            self.sources[name] = Source(name, self.alarm, self.rule, now)
         self.sources[name].last_seen = now
         return self.sources[name]
 

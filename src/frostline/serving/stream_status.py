@@ -15,7 +15,7 @@ SLOWEST_SAID = 1 / 3600
 
 def promise(stream: Stream) -> str:
     """How often there may be a false alarm, at the rate that was given and at the rate that is seen."""
-    seen = stream.meter.rate(stream.clock.steady())
+    seen = stream.all.meter.rate(stream.clock.steady())
     promised = f"{_duration(stream.every / stream.rate)} at {stream.rate:g} texts/s"
     says = f"At most one false alarm in {stream.every:,.0f} texts: {promised}"
     if seen and seen >= SLOWEST_SAID and not 0.8 < seen / stream.rate < 1.25:
@@ -70,11 +70,11 @@ def status_of(stream: Stream) -> dict[str, Any]:
             "alarm": bool(stream.ringing),
             "level": stream.all.course.level,
             "threshold": stream.alarm.threshold,
-            "rate": stream.meter.rate(now),
+            "rate": stream.all.meter.rate(now),
             "repeated": stream.counted["repeated"],
             "maintenance": stream.maintenance,
-            "all": stream.all.status(stream.counts, stream.alpha),
-            "sources": [source.status(stream.counts, stream.alpha) for source in ranked[:LISTED]],
+            "all": stream.all.status(stream.counts, stream.alpha, now),
+            "sources": [source.status(stream.counts, stream.alpha, now) for source in ranked[:LISTED]],
             "sources_known": len(stream.sources),
         }
 
