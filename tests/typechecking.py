@@ -1,7 +1,7 @@
 """The run-time type checker of the tests: beartype, where an int is a float as the type system says.
 
 Checking the shapes of a call takes longer than many a function does. In every test the first calls of each function are
-checked, and then one in ten: the thousand calls of an inner loop have the shapes of the first.
+checked, and then one in fifty: the thousand calls of an inner loop have the shapes of the first.
 """
 
 import functools
@@ -12,9 +12,9 @@ from beartype import BeartypeConf, beartype
 
 typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
-FIRST_CALLS = 20
+FIRST_CALLS = 10
 """Calls of a function that are all checked, anew in every test."""
-THEN_EVERY = 10
+THEN_EVERY = 50
 """Of the calls after those, one in so many is checked."""
 
 _every_call = jaxtyping.jaxtyped
