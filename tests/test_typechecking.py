@@ -1,4 +1,4 @@
-"""Shapes in signatures are checked: the first calls of a function in every test, and then one in ten."""
+"""Shapes in signatures are checked: the first calls of a function in every test, and then one in fifty."""
 
 import jaxtyping
 import numpy as np
