@@ -17,7 +17,7 @@ from frostline.serving.submission import Submission
 DAY = 86400.0
 TICK = 10.0
 """Seconds of texts that are taken at once."""
-GROUPS, CALIBRATED = 4, 150
+GROUPS, CALIBRATED = 2, 300
 """Groups by length of a baseline of 3,000 texts, and calibration texts in each."""
 SOURCES = 8
 """Clients that send; the eighth sends a text in twenty."""
@@ -124,7 +124,7 @@ def live_through(path, *, days=30.0, rate=1.0, seed=0, incidents=None):
         day = now / DAY
         strange = next((i for i in happening if i.start <= day < i.start + i.length), None)
         count = rng.poisson(rate * TICK * (1 + 0.8 * np.sin(2 * np.pi * day)))
-        weekend = int(day) % 7 >= 5
+        weekend = (int(day) + 4) % 7 >= 5  # the first day is a Friday
         events_of_tick = _texts(stream, calibration, rng, count, strange, weekend, month)
         events_of_tick += stream.pass_time()
         if events_of_tick or tick % 30 == 0:
@@ -154,7 +154,7 @@ def _texts(stream, calibration, rng, count, strange, weekend, month):
     if not count:
         return []
     # Weekend text is longer: other groups of calibration texts, in which p-values are as good.
-    groups = rng.choice(GROUPS, count, p=[0.1, 0.1, 0.3, 0.5] if weekend else [0.25] * 4)
+    groups = rng.choice(GROUPS, count, p=[0.2, 0.8] if weekend else [0.5, 0.5])
     sources = np.where(rng.random(count) < 0.05, 7, rng.integers(0, 7, count))
     z = rng.standard_normal(count)
     if strange is None:
