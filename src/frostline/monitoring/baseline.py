@@ -87,8 +87,8 @@ class Baseline(Result):
     def facts(self) -> dict[str, Any]:
         """The facts of the header, as ``frostline baseline --inspect --json`` prints them, with name and identity."""
         conformal = self.judges["full"].conformal
-        own = {"name": self.name, "identity": self.identity, "smallest_p_value": conformal.smallest}
-        return dict(self.about) | own | {"calibrated_by": conformal.counts.tolist()}
+        identity = {"name": self.name, "identity": self.identity, "smallest_p_value": conformal.smallest}
+        return dict(self.about) | identity | {"calibrated_by": conformal.counts.tolist()}
 
     def save(self, path: str | Path) -> Path:
         """Write the ``.frost`` file in one atomic step.

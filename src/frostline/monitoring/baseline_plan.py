@@ -39,7 +39,7 @@ BINS = 4000
 
 @dataclass(frozen=True, repr=False)
 class PlannedBaseline(Result):
-    """What one baseline can promise.
+    """Promises of one baseline.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class PlannedBaseline(Result):
 
 @dataclass(frozen=True, repr=False)
 class BaselinePlan(Result):
-    """What baselines of several sizes can promise.
+    """Promises of baselines of several sizes.
 
     Parameters
     ----------

@@ -274,7 +274,7 @@ def _add_error_answers(app: FastAPI) -> None:
 
 
 def _sentence(problem: Mapping[str, Any]) -> str:
-    """What is wrong with one value of a request."""
+    """The fault of one value of a request, in words."""
     where = " ".join(str(part)[:40] for part in problem["loc"] if part != "NamedText")
     is_name = problem["type"] == "string_pattern_mismatch"
     return f"{where}: {'it has a control character or a direction mark' if is_name else problem['msg']}"

@@ -31,7 +31,7 @@ RATE_WEIGHT = 0.1
 
 @dataclass(frozen=True)
 class Cause:
-    """What a text caused: kinds and numbers of events; and whether it was repeated, and so no evidence."""
+    """Events that a text caused, by kind and number; and whether it was repeated, and so no evidence."""
 
     repeated: bool
     events: list[tuple[str, int | None]]

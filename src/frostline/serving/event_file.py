@@ -135,7 +135,7 @@ def write_state(connection: sqlite3.Connection, name: str, state: Mapping[str, A
 
 
 def read_state(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
-    """What was written under a name in the table of states; nothing if that is no table of values."""
+    """The values written under a name in the table of states; none if that is no table of values."""
     row = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         state = json.loads(row[0]) if row else {}

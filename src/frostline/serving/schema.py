@@ -181,7 +181,7 @@ class Status(Sent):
 
 
 class Control(BaseModel):
-    """What an operator does to alarms; it becomes an event. A maintenance window has no source."""
+    """An action of an operator; it becomes an event. A maintenance window has no source."""
 
     model_config = ConfigDict(
         extra="forbid",

@@ -109,7 +109,7 @@ class Service:
         self._store(self.stream.pass_time(), save=True)
 
     def control(self, action: str, **settings: Any) -> Event:
-        """What an operator does to the alarms; it is an event, on the disk when this returns."""
+        """An action of an operator on the alarms; it is an event, on the disk when this returns."""
         (event,) = self._store([self.stream.control(action, **settings)], save=True)
         return event
 
@@ -205,7 +205,7 @@ class Service:
             return picture
 
     def status(self) -> dict[str, Any]:
-        """What GET /status says: the stream, its sources, the baseline, and what does not work."""
+        """The answer to GET /status: the stream, its sources, the baseline, and what does not work."""
         return status_of(self.stream) | {
             "model": self.name,
             "baseline": self.baseline_name,

@@ -217,7 +217,7 @@ class Stream:
         return events
 
     def control(self, action: str, *, who: str, why: str, source: str | None = None, seconds: float = 0.0) -> Event:
-        """What an operator does: acknowledge or reset alarms (of one source, or all of them), or begin maintenance.
+        """An action of an operator: acknowledge or reset alarms (of one source, or all of them), or begin maintenance.
 
         Raises BadParameter where there is nothing to do it to.
         """

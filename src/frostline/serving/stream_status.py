@@ -56,7 +56,7 @@ def words(stream: Stream) -> tuple[str, str, str]:
 
 
 def status_of(stream: Stream) -> dict[str, Any]:
-    """What GET /status says of the stream, and the live page shows."""
+    """Everything that GET /status says of the stream."""
     with stream.changed:
         now = stream.clock.steady()
         headline, says, advice = words(stream)
