@@ -129,9 +129,9 @@ def p_values(fitted, noise, lengths):
 def test_nine_of_ten_baselines_ring_at_most_twice_as_often_as_promised():
     """40 baselines of 400 calibration texts, each with a stream of 60 times as many texts as one false alarm may take.
 
-    Nine of ten keep the promise itself. One that does so rings 60 times at most, and 120 times for fewer than one seed
-    in 10⁹; so ten or more of 40 break it twofold for less than one seed in 100 even if all of the rest did. The seed is
-    fixed.
+    Nine of ten keep the promise itself, at most 60 rings; of the rest few break it twofold at so small a promise. If
+    one in 25 did, five or more of 40 would for one seed in 50; the seed is fixed, and none does. A threshold two nats
+    lower makes all of them. That the bets have to cost something is not seen here but in the next test.
     """
     every, times = 300, 60
     streams, counts = [], []
@@ -148,7 +148,7 @@ def test_nine_of_ten_baselines_ring_at_most_twice_as_often_as_promised():
         rang = alarm.level(state) >= alarm.threshold
         rings += rang
         state[rang] = 0
-    assert (rings / times > 2).sum() <= 9 and 0 < np.median(rings / times) <= 1
+    assert (rings / times > 2).sum() <= 4 and 0 < np.median(rings / times) <= 1
 
 
 def test_no_bet_is_won_against_nine_of_ten_baselines():
