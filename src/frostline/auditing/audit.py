@@ -1,5 +1,6 @@
 """One encoder, audited: its weights, its token clouds on text, what stands out, and how far to believe it."""
 
+import dataclasses
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ from frostline.auditing.assumptions import Assumption, assumptions_of
 from frostline.auditing.audit_metrics import metrics_of
 from frostline.auditing.cautions import few_texts, model_cautions, unfolded_parts, zeros_warning
 from frostline.auditing.clouds import measure
-from frostline.auditing.controls import Measured, Measuring, controls_of, measured_on
+from frostline.auditing.controls import Measured, Measuring, controls_of, measured_on, some_of
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost_line import FrostLine
 from frostline.auditing.headline import sentence_of
 from frostline.auditing.plateau import Plateau
+from frostline.auditing.population import REFERENCE_TEXTS
 from frostline.auditing.scenes import Scene, scenes
 from frostline.auditing.shared_layers import once
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
@@ -156,6 +158,7 @@ def audit(
     texts: Sequence[str] | None = None,
     *,
     tokenizer: Any = None,
+    reference: Sequence[str] | None = None,
     perturbations: bool = True,
     seed: int = 0,
     source: str = "texts",
@@ -173,6 +176,9 @@ def audit(
         Texts to measure on; None audits the weights alone.
     tokenizer
         Needed with texts when the model is a live one.
+    reference
+        Texts whose mean value, v̄, shares explained are measured from: usual text. None: every second one of ``texts``.
+        Up to 300 of them are read.
     perturbations
         Whether small changes of the input are followed through the layers.
     seed
@@ -203,8 +209,11 @@ def audit(
     >>> audit = fl.audit("path/to/model", texts=["ice melts", "water freezes"])  # doctest: +SKIP
     >>> audit.findings[0].evidence  # doctest: +SKIP
     """
-    if isinstance(texts, str):
-        raise BadText("texts is one string; give a list of texts: [text].")
+    for name, some in (("texts", texts), ("reference", reference)):
+        if isinstance(some, str):
+            raise BadText(f"{name} is one string; give a list of texts: [text].")
+    if reference is not None and texts is None:
+        raise BadText("a reference is given and no texts; it is what texts are compared with.")
     if keep_texts and texts is None:
         raise BadText(f"{keep_texts} texts are to be kept, and none is given.")
     tell = report or (lambda part, what, done, total: None)
@@ -217,16 +226,23 @@ def audit(
     words = _tokenizer(encoder, tokenizer, texts, skipped)
     tokenized = None if texts is None else tokenize(encoder, words, checked(texts))
     # Texts that the model cannot read are refused before any work is done.
+    usual = tokenized
+    if reference is not None:
+        usual = tokenize(encoder, words, checked(reference))
+    elif tokenized is not None and len(tokenized.ids) > 1:
+        usual = dataclasses.replace(tokenized, ids=tokenized.ids[1::2])
     warning = "" if tokenized is None else unread(tokenized, words.num_special_tokens_to_add(), longest(encoder))
     proof = prove(encoder, layers, live, _proof_batches(encoder, words, texts, seed))
     weights = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
     measured: Measured | None = None
     controls: dict[str, Measured] = {}
     kept: tuple[Scene, ...] = ()
-    if tokenized is not None:
+    if tokenized is not None and usual is not None:
+        usual = some_of(usual, REFERENCE_TEXTS)
         options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell, "measuring": measuring}
+        options["reference"] = usual
         measured = measured_on(encoder, layers, live, tokenized, **options)
-        controls = controls_of(encoder, layers, live, tokenized, **options)
+        controls = controls_of(encoder, layers, live, tokenized, known=measured.population, **options)
         if keep_texts:
             kept = scenes(encoder, layers, live, words, tokenized, keep_texts)
         skipped += few_texts(tokenized)

@@ -10,19 +10,24 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
 from frostline.arrays import evenly_spread
+from frostline.auditing.attention_sums import AttentionSums, sums_of
+from frostline.auditing.explanations import explain, visible_tokens
 from frostline.auditing.fidelity import TINY, Glass, on_unit_sphere
+from frostline.encoders import heads
 from frostline.encoders.fold import FoldedLayer, Norm
 from frostline.encoders.forward import Batch, batches, rows, see
 from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
-from frostline.encoders.positions import UNSEEN, Positions, positions
+from frostline.encoders.positions import Positions, positions
 from frostline.encoders.tokenization import Tokenized
 from frostline.sphere import geodesic
 
 CLOSE_TEXTS = 64
 """Texts that are measured closely: by the heads, and by pairs of tokens."""
 CLOSE_TOKENS = 128
-"""Tokens of each of them whose pairs are measured."""
+"""Tokens of each of them that ask, evenly spread, and whose pairs are measured."""
+CLOSE_SOURCES = 512
+"""Tokens of each of them that are asked."""
 SAME = 0.3
 """Radians within which tokens belong together."""
 COLD_TEXTS = 8
@@ -69,6 +74,8 @@ class Clouds:
     """exp of the entropy itself: the number of tokens a query attends to, its mean over the queries of a text."""
     fidelity_full: Float[np.ndarray, "c layers heads"]
     fidelity_argmax: Float[np.ndarray, "c layers heads"]
+    sums: AttentionSums
+    """Sums over tokens that shares explained are made from."""
 
 
 PER_HEAD = ("kappa", "perplexity", "attended", "fidelity_full", "fidelity_argmax")
@@ -89,11 +96,14 @@ class _Growing:
     def clouds(self, *, layers: int, heads: int) -> Clouds:
         """The rows of each measurement, stacked in the order of the texts."""
         arrays = {}
-        for name in (measurement.name for measurement in fields(Clouds)):
-            kept = self.rows.get(name, {})
+        for name in (measurement.name for measurement in fields(Clouds) if measurement.name != "sums"):
             empty = np.zeros((0, layers, heads) if name in PER_HEAD else (0, layers))
-            arrays[name] = np.stack([kept[number] for number in sorted(kept)]) if kept else empty
-        return Clouds(**arrays)
+            arrays[name] = self._stacked(name) if name in self.rows else empty
+        names = [measurement.name for measurement in fields(AttentionSums)]
+        return Clouds(**arrays, sums=AttentionSums(*map(self._stacked, names)))
+
+    def _stacked(self, name: str) -> np.ndarray:
+        return np.stack([self.rows[name][number] for number in sorted(self.rows[name])])
 
 
 def measure(
@@ -172,10 +182,13 @@ def measure_part(
             measured.add(number, **_whole(u), radius=[np.abs(r - 1).max() for r in radii])
             if number in chosen.closely:
                 # Where tokens enter without a norm, heads see their radius too.
-                entering = [norm.entering(*pair) for norm, pair in zip(norms, pairs, strict=True)]
-                pasts = [x[place] - x[place].mean(-1, keepdims=True) for x in states[:-1]]
-                places = [positions(encoder, model, layer, len(u[0])) for layer in range(len(layers))]
-                _closely(measured, number, glasses, [x[:CLOSE_TOKENS] for x in u], entering, pasts, places)
+                entering = [norm.entering(*pair)[:CLOSE_SOURCES] for norm, pair in zip(norms, pairs, strict=True)]
+                asking = np.array(evenly_spread(len(entering[0]), CLOSE_TOKENS))
+                past = [x[place][asking] - x[place][asking].mean(-1, keepdims=True) for x in states[:-1]]
+                places = [positions(encoder, model, layer, len(entering[0])) for layer in range(len(layers))]
+                ids = _ids(batch, place)[:CLOSE_SOURCES]
+                _closely(measured, number, [x[:CLOSE_TOKENS] for x in u])
+                _by_heads(measured, number, glasses, [x[asking] for x in u], entering, past, places, asking, ids)
                 if number in chosen.to_limits:
                     kept[number] = [(x[:COLD_TOKENS], size[:COLD_TOKENS]) for x, size in pairs]
         done += len(batch.numbers)
@@ -196,7 +209,17 @@ def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:
     }
 
 
-def _closely(
+def _closely(measured: _Growing, number: int, u: Sequence[np.ndarray]) -> None:
+    """Measurements that take pairs of tokens."""
+    measured.add(
+        number,
+        clusters=[linked(x).max() + 1 for x in u],
+        to_previous=[between(x, y) for x, y in itertools.pairwise(u)],
+        to_last=[between(x, u[-1]) for x in u],
+    )
+
+
+def _by_heads(
     measured: _Growing,
     number: int,
     glasses: Sequence[Glass],
@@ -204,22 +227,18 @@ def _closely(
     entering: Sequence[np.ndarray],
     pasts: Sequence[np.ndarray],
     places: Sequence[Positions],
+    asking: np.ndarray,
+    ids: np.ndarray,
 ) -> None:
-    """Measurements that take pairs of tokens, or the heads."""
-    measured.add(
-        number,
-        clusters=[linked(x).max() + 1 for x in u],
-        to_previous=[between(x, y) for x, y in itertools.pairwise(u)],
-        to_last=[between(x, u[-1]) for x in u],
-    )
+    """Measurements that take the heads; ``u`` and ``pasts`` are of the tokens that ask."""
     table: dict[str, list[object]] = {}
     for glass, unit, x, past, at in zip(glasses, u, entering, pasts, places, strict=False):
-        look = glass.look(x, at=at)
+        attended = heads.attend(glass.layer, x, at, rows=asking)
+        look = glass.look(attended)
         real, full, best = (look.seen[name] for name in ("real", "full support", "arg-max"))
         updates = [glass.update(seen) for seen in (real, full, best)]
         after = [on_unit_sphere(past + update) for update in updates]
-        # Of the tokens a head can see: all, or those in its window.
-        visible = len(x) if at.bias is None else (at.bias > UNSEEN / 2).sum(-1)
+        visible = visible_tokens(at, asking, len(x))
         values = {
             "before": np.linalg.norm(unit.mean(0)),
             "observed": np.linalg.norm(after[0].mean(0)),
@@ -230,14 +249,21 @@ def _closely(
             "size": np.median(np.linalg.norm(past, axis=1)) / np.sqrt(past.shape[1]),
             "step": np.median(np.linalg.norm(updates[0], axis=1) / np.maximum(np.linalg.norm(past, axis=1), TINY)),
             "kappa": np.median(look.kappa, axis=1),
-            "perplexity": (look.perplexity / visible).mean(1),
+            "perplexity": (look.perplexity / visible.sum(-1)).mean(1),
             "attended": look.perplexity.mean(1),
             "fidelity_full": glass.fidelity(real, full).mean(1),
             "fidelity_argmax": glass.fidelity(real, best).mean(1),
         }
+        values |= sums_of(glass, attended, explain(attended, asking, visible), asking, ids, unit, past, after[0])
         for name, value in values.items():
             table.setdefault(name, []).append(value)
     measured.add(number, **table)
+
+
+def _ids(batch: Batch, place: int) -> np.ndarray:
+    """The token ids of one text of a batch, without padding."""
+    ids = batch.inputs["input_ids"][place]
+    return np.asarray((ids if batch.present is None else ids[batch.present[place]]).numpy())
 
 
 def _limits(measured: _Growing, glasses: Sequence[Glass], kept: dict[int, list[tuple[np.ndarray, np.ndarray]]]) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 
 from frostline.arrays import evenly_spread
 from frostline.auditing.clouds import Clouds, measure
+from frostline.auditing.explained import Explained, explained
 from frostline.auditing.frost_line import FrostLine, frost_line
 from frostline.auditing.perturbations import Perturbations, perturb
 from frostline.auditing.plateau import Plateau, plateau
+from frostline.auditing.population import Population, population
 from frostline.encoders.fold import FoldedLayer, folded, norm_before
 from frostline.encoders.live_model import Model, open_model
 from frostline.encoders.load import Encoder, load
@@ -26,9 +28,14 @@ CONTROL_TEXTS = 64
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A model on a text: its clouds, where they freeze or pause, and (when asked for) how changes travel."""
+    """A model on a text: its clouds, what explains its attention, where clouds freeze or pause, how changes travel.
+
+    ``perturbations`` is None where they were not asked for.
+    """
 
     clouds: Clouds
+    population: Population
+    explained: Explained
     line: FrostLine | None
     plateau: Plateau | None
     perturbations: Perturbations | None
@@ -40,17 +47,23 @@ def measured_on(
     model: Model,
     tokenized: Tokenized,
     *,
+    reference: Tokenized | Population,
     perturbations: bool,
     seed: int,
     name: str = "text",
     tell: Report = lambda part, what, done, total: None,
     measuring: Measuring = measure,
 ) -> Measured:
-    """One model on one text."""
+    """One model on one text; ``reference``: texts of its population, or the population itself."""
 
     def tick(done: int, of: int) -> None:
         tell(name, f"text {done} of {of}", done, of)
 
+    def tick_reference(done: int, of: int) -> None:
+        tell(name, f"reference text {done} of {of}", done, of)
+
+    if isinstance(reference, Tokenized):
+        reference = population(encoder, layers, model, reference, tick=tick_reference)
     last = norm_before(encoder, encoder.layers)
     clouds = measuring(encoder, layers, last, model, tokenized, tick=tick)
     moved = None
@@ -58,7 +71,8 @@ def measured_on(
         tell(name, "perturbations", 1, 1)
         moved = perturb(layers, last, model, tokenized, seed=seed)
     line, pause = frost_line(clouds.to_last, seed=seed), plateau(clouds.to_previous, seed=seed)
-    return Measured(clouds, line, pause, moved)
+    shares = explained(clouds.sums, layers, reference, seed=seed)
+    return Measured(clouds, reference, shares, line, pause, moved)
 
 
 def controls_of(
@@ -67,20 +81,26 @@ def controls_of(
     model: Model,
     tokenized: Tokenized,
     *,
+    reference: Tokenized,
+    known: Population,
     perturbations: bool,
     seed: int,
     tell: Report,
     measuring: Measuring = measure,
 ) -> dict[str, Measured]:
-    """The same on some of the texts for random weights, and for shuffled tokens."""
+    """The same on some of the texts for random weights, and for shuffled tokens.
+
+    ``known`` is the population of the model itself, which shuffled tokens are compared with too.
+    """
     few = some_of(tokenized, CONTROL_TEXTS)
     fresh = open_model(encoder, random=seed)
     other = load(fresh)
     folds = [folded(other, number) for number in range(encoder.layers)]
     options: dict[str, Any] = {"seed": seed, "tell": tell, "measuring": measuring}
-    random = measured_on(other, folds, fresh, few, perturbations=perturbations, name="random weights", **options)
+    options |= {"perturbations": perturbations, "name": "random weights"}
+    random = measured_on(other, folds, fresh, few, reference=some_of(reference, CONTROL_TEXTS), **options)
     shuffled = _shuffled(few, seed)
-    options |= {"perturbations": False, "name": "shuffled tokens"}
+    options |= {"perturbations": False, "name": "shuffled tokens", "reference": known}
     return {
         "random weights": random,
         "shuffled tokens": measured_on(encoder, layers, model, shuffled, **options),

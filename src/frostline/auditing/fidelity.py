@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from frostline.encoders import heads
 from frostline.encoders.fold import FoldedLayer
-from frostline.encoders.positions import NOWHERE, Positions
 from frostline.encoders.spectra import triangle
 
 Map: TypeAlias = Literal["real", "full support", "arg-max"]
@@ -30,9 +29,9 @@ def on_unit_sphere(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 class Look:
     """The mean that every head gives every token by each map, in value coordinates, and how sharply the head looks."""
 
-    kappa: Float[np.ndarray, "h n"]
-    perplexity: Float[np.ndarray, "h n"]
-    seen: dict[Map, Float[np.ndarray, "h n k"]]
+    kappa: Float[np.ndarray, "h q"]
+    perplexity: Float[np.ndarray, "h q"]
+    seen: dict[Map, Float[np.ndarray, "h q k"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,22 +56,36 @@ class Glass:
         output = self.layer.centred_output
         return output.transpose(0, 2, 1) @ output
 
-    def look(self, u: Float[np.ndarray, "n d"], *, sources: bool = True, at: Positions = NOWHERE) -> Look:
-        """The means that tokens u see at these places; ``sources``: also by the maps that need the other tokens."""
-        attended = heads.attend(self.layer, u, at) if sources else None
-        queries = heads.queries(self.layer, u) if attended is None else attended.queries
-        kappa = np.linalg.norm(queries @ self.key_core.transpose(0, 2, 1), axis=-1)
-        full = queries @ self.through.transpose(0, 2, 1) / np.maximum(kappa, TINY)[..., None]
-        if attended is None:
-            return Look(kappa, np.full(kappa.shape, np.nan), {"full support": full})
+    def look(self, attended: heads.Attended) -> Look:
+        """The means that the tokens which ask see."""
+        kappa, full = self.full_support(attended.queries)
         seen: dict[Map, np.ndarray] = {"full support": full, "real": attended.mean, "arg-max": attended.best}
         return Look(kappa, attended.perplexity, seen)
+
+    def full_support(
+        self, queries: Float[np.ndarray, "h q k"]
+    ) -> tuple[Float[np.ndarray, "h q"], Float[np.ndarray, "h q k"]]:
+        """κ, and the mean at zero temperature on a sphere full of tokens."""
+        kappa = np.linalg.norm(queries @ self.key_core.transpose(0, 2, 1), axis=-1)
+        return kappa, queries @ self.through.transpose(0, 2, 1) / np.maximum(kappa, TINY)[..., None]
 
     def fidelity(self, one: Float[np.ndarray, "h n k"], other: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n"]:
         """Cosine between two updates of every head, per token."""
         weighed, other_weighed = one @ self.gram, other @ self.gram
         sizes = (weighed * one).sum(-1) * (other_weighed * other).sum(-1)
         return np.asarray((weighed * other).sum(-1) / np.sqrt(np.maximum(sizes, TINY)))
+
+    def squares(self, coordinates: Float[np.ndarray, "s h q k"]) -> Float[np.ndarray, " s"]:
+        """Σ over tokens of |Σ_h V_h m_h|² in residual units, without the mean over coordinates, for several means."""
+        s, h, q, k = coordinates.shape
+        flat = coordinates.transpose(0, 2, 1, 3).reshape(s * q, h * k)
+        return np.asarray(((flat @ self.stacked.T) ** 2).reshape(s, -1).sum(1))
+
+    @cached_property
+    def stacked(self) -> Float[np.ndarray, "d hk"]:
+        """The output matrices of all heads side by side, without their mean over coordinates."""
+        output = self.layer.centred_output
+        return np.ascontiguousarray(output.transpose(1, 0, 2).reshape(output.shape[1], -1))
 
     def update(self, coordinates: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
         """Σ_h V_h m_h + c_h and the output bias, without their mean: what attention adds, in residual units."""
@@ -81,7 +94,13 @@ class Glass:
 
     def cold(self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
         """Tokens of this size after the attention half at zero temperature, on the sphere (eq. 15)."""
-        seen = self.look(self.layer.norm.entering(u, size), sources=False).seen["full support"]
+        seen = self.full_support(heads.queries(self.layer, self.layer.norm.entering(u, size)))[1]
+        return self.after(u, size, seen)
+
+    def after(
+        self, u: Float[np.ndarray, "n d"], size: Float[np.ndarray, " n"], seen: Float[np.ndarray, "h n k"]
+    ) -> Float[np.ndarray, "n d"]:
+        """Tokens of this size after the attention half, if these are the means they see, on the sphere (eq. 15)."""
         return on_unit_sphere(self.layer.norm.past(u, size) + self.update(seen))
 
     def cold_limit(

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from frostline.encoders.fold import FoldedLayer
-from frostline.encoders.positions import NOWHERE, Positions
+from frostline.encoders.positions import EVERY, NOWHERE, Positions
 
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """Attention of n tokens to one another in the heads of a layer.
+    """Attention of q tokens to all n in the heads of a layer.
 
     queries  before places turn them
     logits   up to a constant per query
@@ -23,23 +23,23 @@ class Attended:
     values   of every token, in value coordinates (k numbers per token and head)
     """
 
-    queries: Float[np.ndarray, "h n k"]
-    logits: Float[np.ndarray, "h n n"]
-    weights: Float[np.ndarray, "h n n"]
+    queries: Float[np.ndarray, "h q k"]
+    logits: Float[np.ndarray, "h q n"]
+    weights: Float[np.ndarray, "h q n"]
     values: Float[np.ndarray, "h n k"]
 
     @cached_property
-    def mean(self) -> Float[np.ndarray, "h n k"]:
+    def mean(self) -> Float[np.ndarray, "h q k"]:
         """The softmax mean that each head gives a token, in value coordinates."""
         return self.weights @ self.values
 
     @property
-    def best(self) -> Float[np.ndarray, "h n k"]:
+    def best(self) -> Float[np.ndarray, "h q k"]:
         """The value of the token with the largest logit: the mean at zero temperature."""
         return np.take_along_axis(self.values, self.logits.argmax(-1)[..., None], axis=1)
 
     @property
-    def perplexity(self) -> Float[np.ndarray, "h n"]:
+    def perplexity(self) -> Float[np.ndarray, "h q"]:
         """exp of the entropy of the weights: how many tokens a token attends to."""
         logs = np.log(np.where(self.weights > 0, self.weights, 1.0))
         return np.asarray(np.exp(-(self.weights * logs).sum(-1)))
@@ -50,15 +50,21 @@ def queries(layer: FoldedLayer, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray
     return np.asarray(u @ layer.query.transpose(0, 2, 1) + layer.query_shift[:, None, :])
 
 
-def attend(layer: FoldedLayer, u: Float[np.ndarray, "n d"], at: Positions = NOWHERE) -> Attended:
-    """Attention of tokens u to one another, at these places."""
-    asking = queries(layer, u)
+def attend(
+    layer: FoldedLayer,
+    u: Float[np.ndarray, "n d"],
+    at: Positions = NOWHERE,
+    *,
+    rows: Int[np.ndarray, " q"] | slice = EVERY,
+) -> Attended:
+    """Attention of the tokens ``rows`` of u (all, if not said) to all tokens u, at these places."""
+    asking = queries(layer, u[rows])
     turned, keys = asking, u @ layer.key.transpose(0, 2, 1)
     if at.turning:
-        turned, keys = at.turned(asking), at.turned(keys + layer.key_shift[:, None])
+        turned, keys = at.turned(asking, rows), at.turned(keys + layer.key_shift[:, None])
     logits = turned @ keys.transpose(0, 2, 1)
     if at.bias is not None:
-        logits = logits + at.bias
+        logits = logits + at.bias[:, rows]
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     return Attended(asking, logits, weights, u @ layer.value.transpose(0, 2, 1))

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 
+EVERY = slice(None)
+"""All rows."""
 UNSEEN = -1e30
 """The logit of a token outside the window: finite, so that zero times it is zero."""
 
@@ -26,12 +28,14 @@ class Positions:
         """Whether queries and keys are turned."""
         return self.cos is not None
 
-    def turned(self, x: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n k"]:
-        """Queries or keys, turned by the places they are at."""
+    def turned(
+        self, x: Float[np.ndarray, "h q k"], rows: Int[np.ndarray, " q"] | slice = EVERY
+    ) -> Float[np.ndarray, "h q k"]:
+        """Queries or keys of the tokens ``rows`` (all, if not said), turned by the places they are at."""
         if self.cos is None or self.sin is None:
             return x
         half = x.shape[-1] // 2
-        return np.asarray(x * self.cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * self.sin)
+        return np.asarray(x * self.cos[rows] + np.concatenate([-x[..., half:], x[..., :half]], -1) * self.sin[rows])
 
 
 NOWHERE = Positions()

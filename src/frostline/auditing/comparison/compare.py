@@ -257,9 +257,10 @@ def _at_work(
         layers = [folded(encoder, number) for number in range(encoder.layers)]
         model = plain_copy(source) if isinstance(source, nn.Module) else open_model(encoder)
         prove(encoder, layers, model, batches(some_of(tokenized, 4), tokens=1))
-        seen = measured_on(encoder, layers, model, tokenized, perturbations=False, seed=seed)
+        seen = measured_on(encoder, layers, model, tokenized, reference=tokenized, perturbations=False, seed=seed)
         rows[f"travelled_{name}"] = seen.clouds.travelled.mean(0).tolist()
         rows[f"fidelity_{name}"] = seen.clouds.layer_fidelity_argmax.mean(0).tolist()
+        rows[f"explained_bridge_{name}"] = seen.explained.layers["bridge"].tolist()
         rows[f"kappa_{name}"] = np.median(seen.clouds.kappa, axis=(0, 2)).tolist()
         line = seen.line
         summary[name] = {

@@ -1,0 +1,78 @@
+"""Shares explained: how much of what attention does each description accounts for, by layer and by head."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from frostline.auditing.attention_sums import AttentionSums
+from frostline.auditing.explanations import DESCRIPTIONS
+from frostline.auditing.population import Population
+from frostline.encoders.fold import FoldedLayer
+
+DRAWS = 400
+"""Resamples of the texts, for intervals."""
+QUANTILES = (0.025, 0.975)
+"""Quantiles over resamples that are an interval's ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """Shares explained of the squared deviation from v̄, after the output matrix; 1 − what is left over what there is.
+
+    layers, heads    by the names of ``DESCRIPTIONS``: of whole layers, and of every head by itself
+    low, high        95 % interval of ``layers["bridge"]``, texts resampled
+    paid             attention paid to each of ``PLACES``, sums to one
+    met              attention paid to each place by those tokens that have such a one
+    """
+
+    layers: dict[str, Float[np.ndarray, " layers"]]
+    heads: dict[str, Float[np.ndarray, "layers heads"]]
+    low: Float[np.ndarray, " layers"]
+    high: Float[np.ndarray, " layers"]
+    paid: Float[np.ndarray, "layers heads places"]
+    met: Float[np.ndarray, "layers heads places"]
+
+
+def explained(sums: AttentionSums, layers: Sequence[FoldedLayer], population: Population, *, seed: int) -> Explained:
+    """Shares explained, from what was measured of single texts and the population's mean value."""
+    count = sums.asked[:, 0]
+    of_layers, of_heads = [], []
+    for number, layer in enumerate(layers):
+        value = layer.value @ population.mean[number]
+        output = layer.centred_output
+        seen = sums.seen_sum[:, number]
+        # Σ|y − ȳ|² = Σ|y|² − 2⟨ȳ, Σy⟩ + n|ȳ|², per head and for all heads together.
+        usual = np.einsum("hdk,hk->hd", output, value)
+        each = np.einsum("hkd,hd->hk", output.transpose(0, 2, 1), usual)
+        of_heads.append(
+            sums.head_square[:, number] - 2 * np.einsum("chk,hk->ch", seen, each) + count[:, None] * (usual**2).sum(-1)
+        )
+        whole = usual.sum(0)
+        together = np.einsum("hdk,d->hk", output, whole)
+        of_layers.append(
+            sums.update_square[:, number] - 2 * np.einsum("chk,hk->c", seen, together) + count * float(whole @ whole)
+        )
+    there, there_heads = np.stack(of_layers, 1), np.stack(of_heads, 1)
+    shares = _share(sums.left.sum(0), there.sum(0)[:, None])
+    heads = _share(sums.head_left.sum(0), there_heads.sum(0)[..., None])
+    rng = np.random.default_rng([12, seed])
+    bridge = list(DESCRIPTIONS).index("bridge")
+    drawn = rng.multinomial(len(count), np.full(len(count), 1 / len(count)), size=DRAWS)
+    resampled = _share(drawn @ sums.left[..., bridge], drawn @ there)
+    low, high = np.quantile(resampled, QUANTILES, axis=0)
+    met = sums.met.sum(0)[:, None]
+    return Explained(
+        {name: shares[:, place] for place, name in enumerate(DESCRIPTIONS)},
+        {name: heads[..., place] for place, name in enumerate(DESCRIPTIONS)},
+        low,
+        high,
+        sums.paid.mean(0),
+        np.divide(sums.paid.sum(0), met, out=np.zeros(sums.paid.shape[1:]), where=met > 0),
+    )
+
+
+def _share(left: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """1 − left/there; NaN where there is nothing to explain."""
+    return np.asarray(1 - left / np.where(there > 0, there, np.nan))
