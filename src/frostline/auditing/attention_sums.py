@@ -1,12 +1,13 @@
 """Sums over the tokens of a text that shares explained are made from, and what the law says of each layer."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from frostline.auditing.explanations import DESCRIPTIONS, Explanation, paid
-from frostline.auditing.fidelity import Glass, on_unit_sphere
+from frostline.auditing.fidelity import Glass
 from frostline.encoders.heads import Attended
 
 
@@ -48,31 +49,27 @@ def sums_of(
     glass: Glass,
     attended: Attended,
     explanation: Explanation,
+    updates: Mapping[str, Float[np.ndarray, "q d"]],
     rows: Int[np.ndarray, " q"],
     ids: Int[np.ndarray, " n"],
-    before: Float[np.ndarray, "q d"],
-    past: Float[np.ndarray, "q d"],
-    after: Float[np.ndarray, "q d"],
 ) -> dict[str, object]:
-    """The sums of one layer and one text, by the names of ``AttentionSums``."""
-    real = attended.mean
-    # One product each for all descriptions: what is left of every head, and of all together.
+    """The sums of one layer and one text, by the names of ``AttentionSums``.
+
+    ``updates`` are those by the real means and by every description, constants included.
+    """
+    real, constant = attended.mean, glass.constant
     left = np.stack([real - explanation.means[name] for name in DESCRIPTIONS])
-    together, law = glass.squares(np.concatenate([left, real[None]])), explanation.means["bridge"]
-    alone = ((np.concatenate([left, real[None]]) @ glass.gram) * np.concatenate([left, real[None]])).sum((2, 3))
-    expected = on_unit_sphere(past + glass.update(law))
+    alone = np.append(left, real[None], axis=0)
+    squares = np.einsum("shqk,shqk->sh", alone @ glass.gram, alone)
     shares, met = paid(attended.weights, rows, ids)
     edge = np.maximum(explanation.edge, np.finfo(float).tiny)
     return {
         "asked": len(rows),
-        "update_square": together[-1],
-        "left": together[:-1],
-        "head_square": alone[-1],
-        "head_left": alone[:-1].T,
+        "update_square": float(((updates["real"] - constant) ** 2).sum()),
+        "left": [float(((updates["real"] - updates[name]) ** 2).sum()) for name in DESCRIPTIONS],
+        "head_square": squares[-1],
+        "head_left": squares[:-1].T,
         "seen_sum": real.sum(1),
-        "resultant_expected": np.linalg.norm(expected.mean(0)),
-        "covariance_before": covariance_distance(before, after),
-        "covariance_expected": covariance_distance(expected, after),
         "sigma": np.median(explanation.sigma, axis=1),
         "freezing": np.median(explanation.sigma / edge, axis=1),
         "weight_participation": (attended.weights**2).sum(-1).mean(1),

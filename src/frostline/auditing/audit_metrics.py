@@ -9,6 +9,9 @@ from frostline.auditing.findings import Finding
 from frostline.auditing.weights import Weights
 from frostline.encoders.load import Encoder
 
+MEDIANS = ("bridge", "neighbours", "token")
+"""Descriptions of attention whose median share explained, over the layers, is a number of its own."""
+
 
 def metrics_of(
     encoder: Encoder,
@@ -33,7 +36,13 @@ def metrics_of(
     }
     if measured is not None:
         clouds = measured.clouds
+        shares = measured.explained.layers
         metrics |= {
+            "explained_bridge_smallest": float(np.min(shares["bridge"])),
+            **{
+                f"explained_{name}_median": float(np.median(shares[name])) for name in ("bridge", "neighbours", "token")
+            },
+            "resultant_error_largest": float(np.abs(clouds.sums.resultant_expected - clouds.observed).mean(0).max()),
             "kappa_median": float(np.median(clouds.kappa)),
             "perplexity_median": float(np.median(clouds.perplexity)),
             "fidelity_full_median": float(np.median(clouds.layer_fidelity_full.mean(0))),

@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
 from frostline.arrays import evenly_spread
-from frostline.auditing.attention_sums import AttentionSums, sums_of
+from frostline.auditing.attention_sums import AttentionSums, covariance_distance, sums_of
 from frostline.auditing.explanations import explain, visible_tokens
 from frostline.auditing.fidelity import TINY, Glass, on_unit_sphere
 from frostline.encoders import heads
@@ -30,7 +30,7 @@ CLOSE_SOURCES = 512
 """Tokens of each of them that are asked."""
 SAME = 0.3
 """Radians within which tokens belong together."""
-COLD_TEXTS = 8
+COLD_TEXTS = 4
 """Texts that are followed to each layer's own limit."""
 COLD_TOKENS = 32
 """Tokens of each of them that are followed."""
@@ -234,27 +234,35 @@ def _by_heads(
     table: dict[str, list[object]] = {}
     for glass, unit, x, past, at in zip(glasses, u, entering, pasts, places, strict=False):
         attended = heads.attend(glass.layer, x, at, rows=asking)
-        look = glass.look(attended)
-        real, full, best = (look.seen[name] for name in ("real", "full support", "arg-max"))
-        updates = [glass.update(seen) for seen in (real, full, best)]
-        after = [on_unit_sphere(past + update) for update in updates]
         visible = visible_tokens(at, asking, len(x))
+        explanation = explain(attended, asking, visible)
+        kappa, full = glass.full_support(attended.queries)
+        real, best, perplexity = attended.mean, attended.best, attended.perplexity
+        updates = {"real": glass.update(real), "full": glass.update(full)}
+        for name, seen in explanation.means.items():
+            updates[name] = glass.update(seen)
+        after = {name: on_unit_sphere(past + updates[name]) for name in ("real", "full", "token", "bridge")}
         values = {
             "before": np.linalg.norm(unit.mean(0)),
-            "observed": np.linalg.norm(after[0].mean(0)),
-            "expected_full": np.linalg.norm(after[1].mean(0)),
-            "expected_argmax": np.linalg.norm(after[2].mean(0)),
-            "layer_fidelity_full": _cosine(updates[0], updates[1]).mean(),
-            "layer_fidelity_argmax": _cosine(updates[0], updates[2]).mean(),
+            "observed": np.linalg.norm(after["real"].mean(0)),
+            "expected_full": np.linalg.norm(after["full"].mean(0)),
+            "expected_argmax": np.linalg.norm(after["token"].mean(0)),
+            "layer_fidelity_full": _cosine(updates["real"], updates["full"]).mean(),
+            "layer_fidelity_argmax": _cosine(updates["real"], updates["token"]).mean(),
             "size": np.median(np.linalg.norm(past, axis=1)) / np.sqrt(past.shape[1]),
-            "step": np.median(np.linalg.norm(updates[0], axis=1) / np.maximum(np.linalg.norm(past, axis=1), TINY)),
-            "kappa": np.median(look.kappa, axis=1),
-            "perplexity": (look.perplexity / visible.sum(-1)).mean(1),
-            "attended": look.perplexity.mean(1),
+            "step": np.median(np.linalg.norm(updates["real"], axis=1) / np.maximum(np.linalg.norm(past, axis=1), TINY)),
+            "kappa": np.median(kappa, axis=1),
+            "perplexity": (perplexity / visible.sum(-1)).mean(1),
+            "attended": perplexity.mean(1),
             "fidelity_full": glass.fidelity(real, full).mean(1),
             "fidelity_argmax": glass.fidelity(real, best).mean(1),
         }
-        values |= sums_of(glass, attended, explain(attended, asking, visible), asking, ids, unit, past, after[0])
+        values |= sums_of(glass, attended, explanation, updates, asking, ids)
+        values |= {
+            "resultant_expected": np.linalg.norm(after["bridge"].mean(0)),
+            "covariance_before": covariance_distance(unit, after["real"]),
+            "covariance_expected": covariance_distance(after["bridge"], after["real"]),
+        }
         for name, value in values.items():
             table.setdefault(name, []).append(value)
     measured.add(number, **table)

@@ -69,7 +69,7 @@ def measured_on(
     moved = None
     if perturbations:
         tell(name, "perturbations", 1, 1)
-        moved = perturb(layers, last, model, tokenized, seed=seed)
+        moved = perturb(encoder, layers, last, model, tokenized, seed=seed)
     line, pause = frost_line(clouds.to_last, seed=seed), plateau(clouds.to_previous, seed=seed)
     shares = explained(clouds.sums, layers, reference, seed=seed)
     return Measured(clouds, reference, shares, line, pause, moved)

@@ -5,7 +5,6 @@ Everything happens in the value coordinates of each head (k numbers per token): 
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -14,8 +13,6 @@ from frostline.encoders import heads
 from frostline.encoders.fold import FoldedLayer
 from frostline.encoders.spectra import triangle
 
-Map: TypeAlias = Literal["real", "full support", "arg-max"]
-"""The mean that a token sees: the softmax mean, y* anywhere on the sphere, or the token present that fits best."""
 TINY = 1e-300
 """A divisor in place of a length of zero."""
 
@@ -23,15 +20,6 @@ TINY = 1e-300
 def on_unit_sphere(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     """Directions; a token that is exactly zero has none and stays zero."""
     return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), TINY))
-
-
-@dataclass(frozen=True, eq=False)
-class Look:
-    """The mean that every head gives every token by each map, in value coordinates, and how sharply the head looks."""
-
-    kappa: Float[np.ndarray, "h q"]
-    perplexity: Float[np.ndarray, "h q"]
-    seen: dict[Map, Float[np.ndarray, "h q k"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +39,16 @@ class Glass:
         return self.layer.value @ self.layer.key.transpose(0, 2, 1)
 
     @cached_property
+    def constant(self) -> Float[np.ndarray, " d"]:
+        """What attention adds whatever the tokens are, without its mean."""
+        added = self.layer.head_shift.sum(0) + self.layer.output_bias
+        return np.asarray(added - added.mean())
+
+    @cached_property
     def gram(self) -> Float[np.ndarray, "h k k"]:
         """outputᵀP₁output: inner products of updates in value coordinates."""
         output = self.layer.centred_output
         return output.transpose(0, 2, 1) @ output
-
-    def look(self, attended: heads.Attended) -> Look:
-        """The means that the tokens which ask see."""
-        kappa, full = self.full_support(attended.queries)
-        seen: dict[Map, np.ndarray] = {"full support": full, "real": attended.mean, "arg-max": attended.best}
-        return Look(kappa, attended.perplexity, seen)
 
     def full_support(
         self, queries: Float[np.ndarray, "h q k"]
@@ -75,19 +63,7 @@ class Glass:
         sizes = (weighed * one).sum(-1) * (other_weighed * other).sum(-1)
         return np.asarray((weighed * other).sum(-1) / np.sqrt(np.maximum(sizes, TINY)))
 
-    def squares(self, coordinates: Float[np.ndarray, "s h q k"]) -> Float[np.ndarray, " s"]:
-        """Σ over tokens of |Σ_h V_h m_h|² in residual units, without the mean over coordinates, for several means."""
-        s, h, q, k = coordinates.shape
-        flat = coordinates.transpose(0, 2, 1, 3).reshape(s * q, h * k)
-        return np.asarray(((flat @ self.stacked.T) ** 2).reshape(s, -1).sum(1))
-
-    @cached_property
-    def stacked(self) -> Float[np.ndarray, "d hk"]:
-        """The output matrices of all heads side by side, without their mean over coordinates."""
-        output = self.layer.centred_output
-        return np.ascontiguousarray(output.transpose(1, 0, 2).reshape(output.shape[1], -1))
-
-    def update(self, coordinates: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
+    def update(self, coordinates: Float[np.ndarray, "... h n k"]) -> Float[np.ndarray, "... n d"]:
         """Σ_h V_h m_h + c_h and the output bias, without their mean: what attention adds, in residual units."""
         added = heads.update(self.layer, coordinates)
         return np.asarray(added - added.mean(-1, keepdims=True))
@@ -111,11 +87,12 @@ class Glass:
         They keep their size, which changes the way but not the end. A last step above ``still`` says that the token
         had not settled after ``most`` applications.
         """
-        moved = np.full(len(u), np.inf)
+        ends, moved, going = u.copy(), np.full(len(u), np.inf), np.arange(len(u))
         for _ in range(most):
-            following = self.cold(u, size)
-            moved = np.linalg.norm(following - u, axis=-1)
-            u = following
-            if moved.max() <= still:
+            following = self.cold(ends[going], size[going])
+            moved[going] = np.linalg.norm(following - ends[going], axis=-1)
+            ends[going] = following
+            going = going[moved[going] > still]
+            if not len(going):
                 break
-        return u, moved
+        return ends, moved

@@ -13,6 +13,11 @@ WEIGHT_METRICS = (
 )
 """Numbers that the weights alone give."""
 TEXT_METRICS = (
+    "explained_bridge_smallest",
+    "explained_bridge_median",
+    "explained_neighbours_median",
+    "explained_token_median",
+    "resultant_error_largest",
     "kappa_median",
     "perplexity_median",
     "fidelity_full_median",

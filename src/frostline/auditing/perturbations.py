@@ -10,9 +10,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from frostline.arrays import evenly_spread
+from frostline.auditing.explanations import explain, visible_tokens
 from frostline.auditing.fidelity import Glass
+from frostline.encoders import heads
 from frostline.encoders.fold import FoldedLayer, Norm
 from frostline.encoders.live_model import Model
+from frostline.encoders.load import Encoder
+from frostline.encoders.positions import Positions, positions
 from frostline.encoders.tokenization import Tokenized
 from frostline.results import Result
 from frostline.sphere import unit_rows
@@ -27,7 +31,7 @@ POWERS = 12
 """Steps of power iteration towards the worst change."""
 SIZE = 1e-2
 """Norm of a change over that of the embeddings: small, and far above rounding in float32."""
-COLD_SIZE = 1e-4
+HALF_SIZE = 1e-4
 """Norm of a change of unit vectors in float64."""
 
 
@@ -39,12 +43,15 @@ class Perturbations(Result):
     ----------
     random, worst
         Of random changes, root mean square; and of the change that power iteration finds.
-    cold
-        Growth of a random change of a layer's input through its attention half at zero temperature, per layer.
+    attention, law, cold
+        Growth of a random change of a layer's input through its attention half, per layer: as it is, by the law (four
+        tokens and a cut cloud), and at zero temperature.
     """
 
     random: Float[np.ndarray, "k clouds"]
     worst: Float[np.ndarray, "k clouds"]
+    attention: Float[np.ndarray, "k layers"]
+    law: Float[np.ndarray, "k layers"]
     cold: Float[np.ndarray, "k layers"]
 
     def describe(self) -> str:
@@ -54,13 +61,14 @@ class Perturbations(Result):
 
 
 def perturb(
-    layers: Sequence[FoldedLayer], last: Norm, model: Model, tokenized: Tokenized, *, seed: int
+    encoder: Encoder, layers: Sequence[FoldedLayer], last: Norm, model: Model, tokenized: Tokenized, *, seed: int
 ) -> Perturbations:
     """Follow changes of the embeddings of a few texts through the model."""
     rng = np.random.default_rng([6, seed])
     norms = [layer.norm for layer in layers] + [last]
     glasses = [Glass(layer) for layer in layers]
-    random, worst, cold = [], [], []
+    random, worst = [], []
+    halves: dict[str, list[list[float]]] = {"attention": [], "law": [], "cold": []}
     for number in evenly_spread(len(tokenized.ids), TEXTS):
         text = _Text(model, torch.tensor(tokenized.ids[number][:TOKENS])[None])
         sizes = [_followed(text, norms, _drawn(text, rng)) for _ in range(RANDOM)]
@@ -68,10 +76,13 @@ def perturb(
         worst.append(_followed(text, norms, _worst(text, _drawn(text, rng))))
         with torch.no_grad():
             states = text.run()
-        cold.append(
-            [_cold(glass, state[0].double().numpy(), rng) for glass, state in zip(glasses, states, strict=False)]
-        )
-    return Perturbations(np.array(random), np.array(worst), np.array(cold))
+        grown = [
+            _grown(glass, state[0].double().numpy(), positions(encoder, model, layer, state.shape[1]), rng)
+            for layer, (glass, state) in enumerate(zip(glasses, states, strict=False))
+        ]
+        for name, rows in halves.items():
+            rows.append([of_layer[name] for of_layer in grown])
+    return Perturbations(np.array(random), np.array(worst), **{name: np.array(rows) for name, rows in halves.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,15 +147,22 @@ def _worst(text: _Text, direction: Tensor) -> Tensor:
     return direction
 
 
-def _cold(glass: Glass, x: np.ndarray, rng: np.random.Generator) -> float:
-    """Growth of a random tangent change through one zero-temperature attention half."""
+def _grown(glass: Glass, x: np.ndarray, at: Positions, rng: np.random.Generator) -> dict[str, float]:
+    """Growth of a random tangent change through one attention half: as it is, by the law, at zero temperature."""
     u, size = glass.layer.norm.on_sphere(x)
     change = rng.standard_normal(u.shape)
     if glass.layer.norm.present:
         change -= change.mean(-1, keepdims=True)
     change -= (change * u).sum(-1, keepdims=True) * u
-    change *= COLD_SIZE / np.linalg.norm(change)
-    ends = []
-    for sign in (1, -1):
-        ends.append(glass.cold(unit_rows(u + sign * change), size))
-    return float(np.linalg.norm(ends[0] - ends[1]) / (2 * COLD_SIZE))
+    change *= HALF_SIZE / np.linalg.norm(change)
+    ends = [_halves(glass, unit_rows(u + sign * change), size, at) for sign in (1, -1)]
+    return {name: float(np.linalg.norm(ends[0][name] - ends[1][name]) / (2 * HALF_SIZE)) for name in ends[0]}
+
+
+def _halves(glass: Glass, u: np.ndarray, size: np.ndarray, at: Positions) -> dict[str, np.ndarray]:
+    """The tokens after the attention half."""
+    attended, rows = heads.attend(glass.layer, glass.layer.norm.entering(u, size), at), np.arange(len(u))
+    law = explain(attended, rows, visible_tokens(at, rows, len(u))).means["bridge"]
+    full = glass.full_support(attended.queries)[1]
+    means = {"attention": attended.mean, "law": law, "cold": full}
+    return {name: glass.after(u, size, seen) for name, seen in means.items()}

@@ -7,6 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from frostline.auditing.controls import Measured
+from frostline.auditing.explanations import PLACES
+from frostline.auditing.head_roles import roles
+from frostline.auditing.warm_maps import warm_maps
 from frostline.auditing.weights import Weights
 from frostline.encoders.fold import FoldedLayer
 
@@ -57,7 +60,29 @@ def heads_table(
         for name in ("kappa", "perplexity", "attended", "fidelity_full", "fidelity_argmax"):
             columns[name] = getattr(measured.clouds, name).mean(0)
         columns["attended, random weights"] = controls["random weights"].clouds.attended.mean(0)
+        columns |= _explained_columns(folds, measured, controls)
     return _table(columns)
+
+
+def _explained_columns(
+    folds: Sequence[FoldedLayer], measured: Measured, controls: Mapping[str, Measured]
+) -> dict[str, Any]:
+    """What a head looks at, what explains it, and the map it applies where it is warm."""
+    shares, sums, warm = measured.explained, measured.clouds.sums, warm_maps(folds, measured.population)
+    freezing = sums.freezing.mean(0)
+    columns: dict[str, Any] = {"role": np.array(roles(shares, freezing))}
+    columns |= {f"paid_{place}": shares.paid[..., number] for number, place in enumerate(PLACES)}
+    columns |= {f"explained_{name}": share for name, share in shares.heads.items()}
+    for name in ("sigma", "freezing", "weight_participation", "weight_participation_expected"):
+        columns[name] = getattr(sums, name).mean(0)
+    columns["warm_kind"] = [kind for layer in warm.kind for kind in layer]
+    columns |= {"warm_leading_real": warm.leading.real, "warm_leading_imag": np.abs(warm.leading.imag)}
+    columns["warm_growth"] = warm.growth
+    for control, other in controls.items():
+        columns[f"role, {control}"] = np.array(roles(other.explained, other.clouds.sums.freezing.mean(0)))
+        for name in ("mean", "bridge"):
+            columns[f"explained_{name}, {control}"] = other.explained.heads[name]
+    return columns
 
 
 def layers_table(spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured]) -> pa.Table:
@@ -76,12 +101,29 @@ def layers_table(spectra: Weights, measured: Measured | None, controls: Mapping[
         names = ("size", "step", "before", "observed", "expected_full", "expected_argmax", "layer_fidelity_full")
         for name in (*names, "layer_fidelity_argmax", "travelled", "to_previous", "to_limit", "settled"):
             columns[name] = getattr(measured.clouds, name).mean(0)
+        columns |= _law_columns(measured)
         for control, other in controls.items():
             for name in ("observed", "layer_fidelity_argmax", "travelled", "to_previous"):
                 columns[f"{name}, {control}"] = getattr(other.clouds, name).mean(0)
+            columns |= {f"explained_{name}, {control}": share for name, share in other.explained.layers.items()}
         if measured.perturbations is not None:
+            columns["attention_growth"] = measured.perturbations.attention.mean(0)
+            columns["expected_growth"] = measured.perturbations.law.mean(0)
             columns["cold_growth"] = measured.perturbations.cold.mean(0)
     return _table(columns)
+
+
+def _law_columns(measured: Measured) -> dict[str, Any]:
+    """What each description explains of a layer, and the concentration and the covariance that the law expects."""
+    shares, sums, observed = measured.explained, measured.clouds.sums, measured.clouds.observed
+    columns: dict[str, Any] = {f"explained_{name}": share for name, share in shares.layers.items()}
+    columns |= {"explained_bridge_low": shares.low, "explained_bridge_high": shares.high}
+    columns |= {"resultant_after": observed.mean(0), "resultant_expected": sums.resultant_expected.mean(0)}
+    columns["resultant_error"] = np.abs(sums.resultant_expected - observed).mean(0)
+    columns["resultant_deviation"] = observed.std(0)
+    for name in ("covariance_before", "covariance_expected"):
+        columns[name] = getattr(sums, name).mean(0)
+    return columns
 
 
 def clouds_table(measured: Measured | None, controls: Mapping[str, Measured]) -> pa.Table:

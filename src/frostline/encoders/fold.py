@@ -97,7 +97,12 @@ class FoldedLayer:
         """g_h of every head."""
         return np.einsum("hkd,hk->hd", self.key, self.query_shift)
 
-    @property
+    @cached_property
+    def stacked_output(self) -> Float[np.ndarray, "hk d"]:
+        """The output matrices of all heads, transposed, one below the other."""
+        return np.ascontiguousarray(self.output.transpose(0, 2, 1).reshape(-1, self.dimension))
+
+    @cached_property
     def centred_output(self) -> Float[np.ndarray, "h d k"]:
         """``output`` without its mean over the coordinates, which the norms that follow remove."""
         return _centred(self.output, 1)

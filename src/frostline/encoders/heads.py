@@ -47,7 +47,7 @@ class Attended:
 
 def queries(layer: FoldedLayer, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "h n k"]:
     """The queries of tokens u (as heads see them: ``Norm.entering``)."""
-    return np.asarray(u @ layer.query.transpose(0, 2, 1) + layer.query_shift[:, None, :])
+    return _projected(layer.query, u) + layer.query_shift[:, None, :]
 
 
 def attend(
@@ -59,7 +59,7 @@ def attend(
 ) -> Attended:
     """Attention of the tokens ``rows`` of u (all, if not said) to all tokens u, at these places."""
     asking = queries(layer, u[rows])
-    turned, keys = asking, u @ layer.key.transpose(0, 2, 1)
+    turned, keys = asking, _projected(layer.key, u)
     if at.turning:
         turned, keys = at.turned(asking, rows), at.turned(keys + layer.key_shift[:, None])
     logits = turned @ keys.transpose(0, 2, 1)
@@ -67,7 +67,7 @@ def attend(
         logits = logits + at.bias[:, rows]
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    return Attended(asking, logits, weights, u @ layer.value.transpose(0, 2, 1))
+    return Attended(asking, logits, weights, _projected(layer.value, u))
 
 
 def outputs(layer: FoldedLayer, means: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "h n d"]:
@@ -75,9 +75,14 @@ def outputs(layer: FoldedLayer, means: Float[np.ndarray, "h n k"]) -> Float[np.n
     return np.asarray(means @ layer.output.transpose(0, 2, 1) + layer.head_shift[:, None, :])
 
 
-def update(layer: FoldedLayer, means: Float[np.ndarray, "h n k"]) -> Float[np.ndarray, "n d"]:
+def update(layer: FoldedLayer, means: Float[np.ndarray, "... h n k"]) -> Float[np.ndarray, "... n d"]:
     """Σ_h (V_h m_h + c_h) and the output bias, which attention adds to the tokens. No (h, n, d) array is formed."""
-    h, n, k = means.shape
-    stacked = layer.output.transpose(1, 0, 2).reshape(-1, h * k)
-    added = means.transpose(1, 0, 2).reshape(n, h * k) @ stacked.T
+    *several, h, n, k = means.shape
+    added = np.moveaxis(means, -3, -2).reshape(*several, n, h * k) @ layer.stacked_output
     return np.asarray(added + layer.head_shift.sum(0) + layer.output_bias)
+
+
+def _projected(factor: Float[np.ndarray, "h k d"], u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "h n k"]:
+    """Tokens in the coordinates of every head: one product for all heads."""
+    h, k, d = factor.shape
+    return np.ascontiguousarray((u @ factor.reshape(h * k, d).T).reshape(len(u), h, k).transpose(1, 0, 2))
