@@ -25,6 +25,8 @@ FACTS = "audit.json"
 """The result as JSON; a folder that has it is known as an audit."""
 CARD = "model_card.md"
 """The summary for a model card."""
+OLD_FIGURES = frozenset({"fidelity"})
+"""Names of figures that audits no longer draw, and that an older one may have left in the folder."""
 SCENES = "scenes.json"
 """The token clouds that were kept."""
 
@@ -74,7 +76,7 @@ def save_audit(audit: Audit, folder: Path) -> Path:
     write_atomically(folder / FACTS, as_json(audit.facts()))
     for name in ("heads", "layers", "clouds"):
         write_table(getattr(audit, name), folder / name)
-    save_figures(drawings(audit), folder / "figures", READINGS.keys())
+    save_figures(drawings(audit), folder / "figures", READINGS.keys() | OLD_FIGURES)
     if audit.scenes:
         write_atomically(folder / SCENES, json.dumps([_plain_scene(scene) for scene in audit.scenes]).encode())
     else:
