@@ -8,10 +8,10 @@ from scipy.stats import chi2
 
 import frostline as fl
 from frostline.errors import BadArray, BadParameter, BadWeights, OffSphere
-from frostline.theory.tilting import cut
+from frostline.theory.tilting import cut, matched
 from frostline.theory.token_cloud import KeyFactors
 from tests.problems import symmetric
-from tests.tolerances import ESTIMATE, FLOAT32_ANSWER, ROUNDING
+from tests.tolerances import ESTIMATE, FLOAT32_ANSWER
 
 
 def plain_map(p, places, weights=None):
@@ -185,20 +185,25 @@ def test_below_freezing_without_tokens_many_queries_are_believed_and_frozen_ones
     assert cold.freezing == pytest.approx(np.sqrt(2 * np.log(1e5)))
 
 
-def test_the_best_token_cuts_the_cloud_as_eq_17_says(rng):
-    tokens = rng.standard_normal((40, 5)) / 3
+@pytest.mark.parametrize("in_sample", [False, True])
+def test_the_best_token_is_an_atom_and_cuts_the_others(rng, in_sample):
+    """(17′) with moments of a population, (17″) with those of the other tokens, by a loop over queries."""
+    tokens, covariance = rng.standard_normal((40, 5)) / 3, np.eye(5) / 9
     head, x = head_of(rng, 5, 4.0), fl.sample.uniform(6, 5, seed=rng)
-    law = fl.closure(head, x, fl.Cloud.of(tokens))
-    logits = directions(head, x) @ tokens.T
-    centred = logits - logits.mean(1, keepdims=True)
-    sigma = logits.std(1)
-    tilt = cut(sigma, centred.max(1) / sigma, 39)
-    c = centred @ (tokens - tokens.mean(0)) / 40
-    masses = np.stack([logits.max(1), np.log(39) + logits.mean(1) + tilt.mass], axis=1)
-    shares = np.exp(masses - logsumexp(masses, axis=1, keepdims=True))
-    expected = shares[:, :1] * tokens[logits.argmax(1)] + shares[:, 1:] * (tokens.mean(0) + tilt.share[:, None] * c)
-    assert np.abs(law.mean - expected).max() < ROUNDING
-    assert np.abs(law.cloud_share - shares[:, 1]).max() < ROUNDING
+    cloud = fl.Cloud.of(tokens) if in_sample else fl.Cloud(40, np.zeros(5), covariance, tokens=tokens)
+    law = fl.closure(head, x, cloud)
+    for i, p in enumerate(directions(head, x)):
+        best = int((tokens @ p).argmax())
+        others = np.delete(tokens, best, axis=0)
+        mu, sigma = (others.mean(0), np.cov(others.T, bias=True)) if in_sample else (np.zeros(5), covariance)
+        spread = np.sqrt(p @ sigma @ p)
+        height = np.array([(tokens[best] - mu) @ p / spread])
+        tilt = (matched if in_sample else cut)(np.array([spread]), height, 39)
+        masses = np.array([tokens[best] @ p, np.log(39) + mu @ p + tilt.mass[0]])
+        shares = np.exp(masses - logsumexp(masses))
+        assert law.best[i] == best and law.cloud_share[i] == pytest.approx(shares[1], rel=1e-9)
+        assert np.abs(law.mean[i] - shares @ [tokens[best], mu + tilt.share[0] * sigma @ p]).max() < 1e-9
+        assert law.sigma[i] == pytest.approx((tokens @ p).std() if in_sample else spread)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -8,12 +8,20 @@ from scipy.integrate import quad
 from scipy.special import digamma, gammaln
 from scipy.stats import norm
 
-from frostline.theory.tilting import cut, finite_participation, freezing, frozen, gaussian, mean_participation
+from frostline.theory.tilting import (
+    cut,
+    finite_participation,
+    freezing,
+    frozen,
+    gaussian,
+    matched,
+    mean_participation,
+)
 from tests.tolerances import DEVIATIONS, FREEZING, ROUNDING, TABLE
 
 
 def sums(sigma, count, draws, rng):
-    """Log-mass and mean of the logits (in standard deviations), and participation, of clouds of independent Gaussians."""
+    """Log-mass, mean logit (in standard deviations) and participation of clouds of independent Gaussians."""
     rows = []
     for _ in range(draws):
         g = rng.standard_normal(count)
@@ -107,3 +115,42 @@ def test_the_frozen_law_is_continuous_at_its_edge():
     edge = float(freezing(500))
     below, above = frozen(np.array([edge * (1 - 1e-9)]), 500), frozen(np.array([edge * (1 + 1e-9)]), 500)
     assert below.share == pytest.approx(above.share) and below.mass == pytest.approx(above.mass)
+
+
+@pytest.mark.parametrize("place", [-3.0, 0.0, 1.0, 4.0])
+@pytest.mark.parametrize("sigma", [0.3, 2.0, 20.0])
+def test_a_matched_cloud_is_the_cut_gaussian_with_its_moments(place, sigma):
+    """Mean, deviation, skewness, f, φ and Σw² by quadrature of a normal density below its cut."""
+    moment = lambda power, tilt: quad(  # noqa: E731
+        lambda g: g**power * np.exp(tilt * (g - place)) * norm.pdf(g) / norm.cdf(place), place - 12, place, epsabs=0
+    )[0]
+    mean = moment(1, 0)
+    width = np.sqrt(moment(2, 0) - mean**2)
+    height = (place - mean) / width
+    law = matched(np.array([sigma]), np.array([height]), 1000)
+    tilt = sigma / width
+    assert law.mass[0] == pytest.approx(np.log(moment(0, tilt)) + height * sigma, rel=1e-7)
+    assert law.share[0] * sigma == pytest.approx((moment(1, tilt) / moment(0, tilt) - mean) / width, rel=1e-6)
+    squares = moment(0, 2 * tilt) / moment(0, tilt) ** 2 / 1000
+    assert law.participation[0] == pytest.approx(min(squares, 1), rel=1e-6)
+    skew = (moment(3, 0) - 3 * mean * moment(2, 0) + 2 * mean**3) / width**3
+    assert law.skew[0] == pytest.approx(skew, rel=1e-6, abs=1e-6)
+
+
+@given(sigma=st.floats(0, 1e6), best=st.floats(0.05, 30.0), count=st.floats(3, 1e7))
+def test_a_matched_cloud_ends_at_its_best(sigma, best, count):
+    """Also below one deviation, where there is no such cut Gaussian."""
+    law = matched(np.array([sigma]), np.array([best]), count)
+    assert np.isfinite(law.mass[0]) and law.mass[0] <= best * sigma * (1 + 1e-9) + 1e-9
+    assert law.share[0] * sigma <= best * (1 + 1e-9) + 1e-9 * sigma
+    assert 1 / count * (1 - 1e-9) <= law.participation[0] <= 1
+
+
+def test_a_matched_cloud_at_rest_has_its_own_moments():
+    """f → 1, φ → σ²/2 as σ → 0: for ``cut`` f·σ → −h(z)."""
+    best = np.array([1.2, 2.0, 3.0])
+    small = np.full(3, 1e-4)
+    law, cut_law = matched(small, best, 100), cut(small, best, 100)
+    assert law.share == pytest.approx(np.ones(3), abs=1e-3)
+    assert law.mass == pytest.approx(small**2 / 2, rel=1e-3)
+    assert cut_law.share * small == pytest.approx(-norm.pdf(best) / norm.cdf(best), rel=0.05)

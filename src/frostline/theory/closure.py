@@ -1,6 +1,6 @@
 """closure: the mean map of a cloud known by its moments, at any temperature (THEORY eq. 16–18)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -11,7 +11,7 @@ from frostline.attention import Heads, as_one_layer
 from frostline.errors import BadArray, BadParameter
 from frostline.results import Result
 from frostline.sphere import as_tokens
-from frostline.theory.tilting import Tilt, cut, freezing, frozen
+from frostline.theory.tilting import Tilt, cut, freezing, frozen, matched
 from frostline.theory.token_cloud import Cloud, Logits, directions
 
 BELIEVED = 0.5
@@ -85,16 +85,17 @@ class Closure(Result):
         words = [
             f"The cloud's logits have the standard deviation {np.median(sigma):.3g} (median over {queries} queries; "
             f"it freezes at {self.freezing:.3g}, which {cold} {'is' if cold == 1 else 'are'} beyond).",
-            f"The cloud has {np.median(as_float64(self.cloud_share)):.0%} of the weight, its best token "
-            f"{np.median(as_float64(self.best_share)):.0%}, atoms {np.median(as_float64(self.atom_shares).sum(-1)):.0%} "
-            f"(medians). The estimated error of the mean is {np.median(as_float64(self.error)):.3g}.",
+            f"Medians of the weight: cloud {np.median(as_float64(self.cloud_share)):.0%}, its best token "
+            f"{np.median(as_float64(self.best_share)):.0%}, atoms "
+            f"{np.median(as_float64(self.atom_shares).sum(-1)):.0%}. The estimated error of the mean is "
+            f"{np.median(as_float64(self.error)):.3g}.",
         ]
         doubted = int((~self.believed).sum())
         if doubted:
             words.append(
-                f"Do not believe {doubted} of {queries}: there the error is more than half of what the logits move the "
-                "mean by, because few tokens have the weight or the logits are not Gaussian; give the cloud its tokens, "
-                "or the tokens that matter as atoms."
+                f"Do not believe {doubted} of {queries}: there the error is more than half of what the logits move "
+                "the mean by, because few tokens have the weight or the logits are not Gaussian; give the cloud its "
+                "tokens, or the tokens that matter as atoms."
             )
         if self.gaussian:
             words.append("The third cumulant is not known: that the logits are Gaussian is taken on trust.")
@@ -112,9 +113,9 @@ class Closure(Result):
 def closure(head: Heads, x: Array, cloud: Cloud) -> Closure:
     """The mean map of a cloud with atoms, from its moments (THEORY eq. 18).
 
-    The cloud counts as one token at μ + f·c with the log-mass log N + s̄ + φ: by (17) from its moments alone, and by
-    (17′) where it knows its tokens, whose best then is an atom. The result tends to the mean as β → 0; with (17′) it
-    tends to the best token as β → ∞.
+    The cloud counts as one token at μ + f·c with the log-mass log N + s̄ + φ: by (17) from its moments alone. Where it
+    knows its tokens the best of them is an atom, and the others follow (17″); (17′) where their moments are those of a
+    population. The result tends to the mean as β → 0, and with a best token to that token as β → ∞.
 
     Parameters
     ----------
@@ -157,52 +158,54 @@ def closure(head: Heads, x: Array, cloud: Cloud) -> Closure:
     lead = tuple(rows.shape[:-1])
     queries = as_float64(rows).reshape(-1, cloud.dimension)
     seen = cloud.logits(layer[0], queries)
-    sigma = np.sqrt(seen.variance)
     p = directions(layer[0], queries)
+    sigma = np.sqrt(seen.variance)
     logs = [p @ cloud.atoms.T + np.log(cloud.weights)]
     places = [np.broadcast_to(cloud.atoms, (len(p), *cloud.atoms.shape))]
-    best, count, third = None, cloud.count, seen.third
-    if cloud.tokens is None:
-        laws = [frozen(sigma, count), frozen(2 * sigma, count)]
-    else:
+    best = None
+    if cloud.tokens is not None:
         best, best_logit = cloud.best(layer[0], queries)
-        count = cloud.count - 1
-        height = np.divide(best_logit - seen.mean, sigma, out=np.full_like(sigma, UNCUT), where=sigma > 0)
-        laws = [cut(sigma, height, count), cut(2 * sigma, height, count)]
         logs.append(best_logit[:, None])
         places.append(cloud.tokens[best][:, None])
-        third = cloud.third_of_tokens(layer[0], queries, seen) if third is None else third
-    law = laws[0]
-    logs.append((np.log(count) + seen.mean + law.mass)[:, None])
-    places.append((cloud.mean + law.share[:, None] * seen.covariance)[:, None])
+        seen = seen.without(cloud.tokens[best], best_logit) if cloud.in_sample else replace(seen, count=seen.count - 1)
+    law, doubled = _laws(seen, None if best is None else best_logit, in_sample=cloud.in_sample)
+    logs.append((np.log(seen.count) + seen.mean + law.mass)[:, None])
+    places.append((seen.tokens + law.share[:, None] * seen.covariance)[:, None])
     logits = np.concatenate(logs, axis=1)
     log_mass = logsumexp(logits, axis=1)
     shares = np.exp(logits - log_mass[:, None])
     mean = np.einsum("na,nad->nd", shares, np.concatenate(places, axis=1))
-    cloud_share = shares[:, -1]
-    error = cloud_share * _cloud_error(cloud, seen, laws, mean, p, third)
-    moved = np.linalg.norm(mean - _plain_mean(cloud), axis=1)
-    atoms = len(cloud.atoms)
-    best_share = np.zeros_like(cloud_share) if best is None else shares[:, atoms]
+    cloud_share, atoms = shares[:, -1], len(cloud.atoms)
+    error = cloud_share * _cloud_error(seen, law, doubled, mean, p, in_sample=cloud.in_sample)
     restored = {
         "mean": mean,
         "log_mass": log_mass,
         "atom_shares": shares[:, :atoms],
-        "best_share": best_share,
+        "best_share": np.zeros_like(cloud_share) if best is None else shares[:, atoms],
         "cloud_share": cloud_share,
         "sigma": sigma,
         "participation": (shares[:, :-1] ** 2).sum(1) + cloud_share**2 * law.participation,
         "error": error,
     }
-    edge = float(freezing(cloud.count))
+    edge = float(freezing(float(cloud.count)))
     return Closure(
         **{name: kind.restore(value.reshape(lead + value.shape[1:])) for name, value in restored.items()},
         best=None if best is None else best.reshape(lead),
         freezing=edge,
         frozen=(sigma > edge).reshape(lead),
-        believed=(error <= BELIEVED * moved).reshape(lead),
-        gaussian=third is None,
+        believed=(error <= BELIEVED * np.linalg.norm(mean - _plain_mean(cloud), axis=1)).reshape(lead),
+        gaussian=seen.third is None,
     )
+
+
+def _laws(seen: Logits, best: Float[np.ndarray, " n"] | None, *, in_sample: bool) -> tuple[Tilt, Tilt]:
+    """The law of a cloud, and the same cloud tilted twice as far."""
+    sigma = np.sqrt(seen.variance)
+    if best is None:
+        return frozen(sigma, seen.count), frozen(2 * sigma, seen.count)
+    height = np.divide(best - seen.mean, sigma, out=np.full_like(sigma, UNCUT), where=sigma > 0)
+    law = matched if in_sample else cut
+    return law(sigma, np.minimum(height, UNCUT), seen.count), law(2 * sigma, np.minimum(height, UNCUT), seen.count)
 
 
 def _plain_mean(cloud: Cloud) -> Float[np.ndarray, " d"]:
@@ -211,38 +214,38 @@ def _plain_mean(cloud: Cloud) -> Float[np.ndarray, " d"]:
 
 
 def _cloud_error(
-    cloud: Cloud,
     seen: Logits,
-    laws: list[Tilt],
+    law: Tilt,
+    doubled: Tilt,
     mean: Float[np.ndarray, "n d"],
     p: Float[np.ndarray, "n d"],
-    third: Float[np.ndarray, "n d"] | None,
+    *,
+    in_sample: bool,
 ) -> Float[np.ndarray, " n"]:
     """The error that the cloud brings in, for a share of one: its sampling noise, and the next term of the expansion.
 
     To first order a sample errs by Σ_j w_j(y_j − m), whose variance is Y·E|y − m|² under the doubled tilt. Moments of
     the very tokens take out of it what they explain: its parts in 1, s, s² and r, r·s, r the rest of the token.
     """
-    law, doubled = laws
-    sigma = np.sqrt(seen.variance)
-    slope = np.divide(
-        seen.covariance, sigma[:, None], out=np.zeros_like(seen.covariance), where=sigma[:, None] > 0
-    )  # of tokens against the logit, in standard deviations
+    sigma = np.sqrt(seen.variance)[:, None]
+    # Of tokens against the logit, in standard deviations.
+    slope = np.divide(seen.covariance, sigma, out=np.zeros_like(seen.covariance), where=sigma > 0)
     along = (slope**2).sum(1)
-    rest = np.maximum(cloud.total_variance - along, 0.0)
-    tilt = (law.share * sigma)[:, None]
-    away = cloud.mean - mean
-    second = law.participation * (rest + along + ((away + 2 * (doubled.share * sigma)[:, None] * slope) ** 2).sum(1))
+    rest = np.maximum(seen.total - along, 0.0)
+    tilt = law.share[:, None] * sigma
+    away = seen.tokens - mean
+    twice = away + 2 * doubled.share[:, None] * sigma * slope
+    second = law.participation * (rest + along + (twice**2).sum(1))
     known = ((away + tilt * slope) ** 2).sum(1)
-    if cloud.in_sample:
+    if in_sample:
         known += rest * (1 + tilt[:, 0] ** 2)
         known += ((away * tilt + slope * (tilt**2 + 1)) ** 2).sum(1)
         known += ((away * tilt**2 + slope * (tilt**3 + 2 * tilt)) ** 2).sum(1) / 2
-    noise = np.maximum(second - known / cloud.count, 0.0)
-    if third is None:
+    noise = np.maximum(second - known / seen.count, 0.0)
+    if seen.third is None:
         return np.sqrt(noise)
-    # A frozen cloud is tilted as far as σ_N, not as far as σ.
-    third = third * (law.share**2)[:, None]
+    # What the law does not have itself; and a frozen cloud is tilted as far as σ_N, not as far as σ.
+    third = (seen.third - np.reshape(law.skew, (-1, 1)) * sigma**2 * slope) * law.share[:, None] ** 2
     skew = law.share * (third * p).sum(1)
     next_term = third / 2 + (away + tilt * slope) * skew[:, None] / 6
-    return np.sqrt(noise + (next_term**2).sum(1))
+    return np.asarray(np.sqrt(noise + (next_term**2).sum(1)))

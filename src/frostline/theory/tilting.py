@@ -1,11 +1,11 @@
 """Tilted clouds: what e^{⟨p,y⟩} makes of the mean and the mass of tokens known by their moments (THEORY eq. 16–17′).
 
 Seen from one query, the logits of a cloud of N tokens have the mean s̄ and the standard deviation σ, and a covariance c
-with the values. The cloud then counts as one token: its mean is μ + f·c, its log-mass log N + s̄ + φ. The three laws
-differ in f and φ only, that is in where the Gaussian of the logits ends.
+with the values. The cloud then counts as one token: its mean is μ + f·c, its log-mass log N + s̄ + φ. The laws differ in
+f and φ only, that is in where the Gaussian of the logits ends.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +21,10 @@ STEP = 0.4
 """Step of the quadratures of the participation of a finite cloud, in units of their functions' widths."""
 KNOTS = np.linspace(0.0, 1.0, 33)[:-1] ** 2
 """Values of σ/(σ + σ_N) at which the participation of a finite cloud is tabulated; between them it is interpolated."""
+LOWEST_PLACE = -100.0
+"""Cut Gaussians whose cut lies this many deviations below their mean are exponential to four digits."""
+BISECTIONS = 60
+"""Halvings of an interval of some hundred, down to rounding."""
 WIDEST = 9.0
 """Standard deviations of a Gaussian that quadratures cover."""
 
@@ -30,12 +34,14 @@ class Tilt:
     """Tilt of a cloud, as one law has it; an entry per query.
 
     ``share`` is f, the part of the covariance c that the mean moves by; ``mass`` is φ, what the tilt adds to the
-    log-mass; ``participation`` is Y, the sum of the squared weights of the cloud's tokens among themselves.
+    log-mass; ``participation`` is Y, the sum of the squared weights of the cloud's tokens among themselves; ``skew`` is
+    the skewness κ₃/σ³ of the logits that the law itself assumes.
     """
 
     share: Float[np.ndarray, "..."]
     mass: Float[np.ndarray, "..."]
     participation: Float[np.ndarray, "..."]
+    skew: Float[np.ndarray, "..."] | float = 0.0
 
 
 def freezing(count: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."]:
@@ -65,13 +71,27 @@ def frozen(sigma: Float[np.ndarray, "..."], count: Float[np.ndarray, "..."] | fl
 def cut(
     sigma: Float[np.ndarray, "..."], best: Float[np.ndarray, "..."], count: Float[np.ndarray, "..."] | float
 ) -> Tilt:
-    """The law of a Gaussian cut at ``best``, the largest logit in standard deviations above the mean (eq. 17′)."""
-    # h(z−σ) = φ_G/Φ, the pull of the cut; scaled, so that its digits survive where both underflow.
-    pull = np.sqrt(2 / np.pi) / erfcx((sigma - best) / np.sqrt(2))
-    share = 1 - np.divide(pull, sigma, out=np.zeros_like(pull), where=sigma > 0)
-    once, twice = _cut_mass(sigma, best), _cut_mass(2 * sigma, best)
-    # Σw² = Σe^{2s}/(Σe^{s})², both sums by the same law.
-    return Tilt(share, once, _at_most_one(twice - 2 * once - np.log(np.maximum(count, 1.0))))
+    """The law of a Gaussian cut at ``best``, the largest logit in standard deviations above the mean (eq. 17′).
+
+    Mean and deviation are those of the Gaussian before the cut: of a population, or of all tokens with the best.
+    """
+    return _ended(sigma, best, np.ones_like(best), best, count)
+
+
+def matched(
+    sigma: Float[np.ndarray, "..."], best: Float[np.ndarray, "..."], count: Float[np.ndarray, "..."] | float
+) -> Tilt:
+    """The law of a cut Gaussian that has the mean and deviation of the tokens below the cut themselves (eq. 17″).
+
+    ``sigma`` and ``best`` are of the tokens without the best. As σ → 0 it is exact to second order, whatever the cloud;
+    ``cut`` is not. A best logit less than one deviation above the mean is that of no cut Gaussian: the deviation is
+    then taken to be smaller.
+    """
+    height = np.maximum(best, _height(np.asarray(LOWEST_PLACE)))
+    place = _place(height)
+    smaller = best / height
+    tilt = _ended(smaller * sigma, height, 1 / np.sqrt(_variance(place)), place, count)
+    return replace(tilt, share=smaller**2 * tilt.share)
 
 
 def mean_participation(
@@ -112,12 +132,57 @@ def finite_participation(sigma: float, count: float) -> float:
     return integral
 
 
-def _cut_mass(sigma: Float[np.ndarray, "..."], best: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """φ = σ²/2 + log Φ(z−σ) − log Φ(z), also where the two large terms cancel."""
-    cold = sigma > best
-    warm = sigma**2 / 2 + log_ndtr(np.where(cold, 0.0, best - sigma))
-    ended = best * sigma - best**2 / 2 + np.log(erfcx(np.where(cold, sigma - best, 0.0) / np.sqrt(2)) / 2)
-    return np.asarray(np.where(cold, ended, warm) - log_ndtr(best))
+def _ended(
+    sigma: Float[np.ndarray, "..."],
+    best: Float[np.ndarray, "..."],
+    width: Float[np.ndarray, "..."],
+    place: Float[np.ndarray, "..."],
+    count: Float[np.ndarray, "..."] | float,
+) -> Tilt:
+    """A Gaussian of the deviation width·σ, cut ``place`` of its deviations above its mean and z·σ above the cloud's."""
+    # The tilted Gaussian's mean distance to the cut, in deviations: h(α−s) − (s−α), scaled against underflow.
+    beyond = width * sigma - place
+    distance = _pull(-beyond) - beyond
+    share = np.divide(best - width * distance, sigma, out=np.ones_like(distance), where=sigma > 0)
+    once = best * sigma + _mass_below(width * sigma, place)
+    twice = 2 * best * sigma + _mass_below(2 * width * sigma, place)
+    pull = _pull(place)
+    skew = -pull * (2 * pull**2 + 3 * place * pull + place**2 - 1) * width**3
+    # Σw² = Σe^{2s}/(Σe^{s})², both sums by the same law.
+    return Tilt(share, once, _at_most_one(twice - 2 * once - np.log(np.maximum(count, 1.0))), skew)
+
+
+def _pull(place: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """h = φ_G/Φ at α: how far the mean of a Gaussian cut at α lies below that of the whole."""
+    return np.asarray(np.sqrt(2 / np.pi) / erfcx(-place / np.sqrt(2)))
+
+
+def _variance(place: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """The variance of a standard Gaussian cut at α: 1 − αh − h²."""
+    return np.asarray(1 - place * _pull(place) - _pull(place) ** 2)
+
+
+def _height(place: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """The height of the cut over the mean of what is below it, in its deviations: from 1 (α → −∞) up to α."""
+    return np.asarray((place + _pull(place)) / np.sqrt(_variance(place)))
+
+
+def _place(height: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """The inverse of ``_height``, which increases, by bisection."""
+    low, high = np.full(np.shape(height), LOWEST_PLACE), np.maximum(height, 0.0)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        less = _height(middle) < height
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return np.asarray((low + high) / 2)
+
+
+def _mass_below(sigma: Float[np.ndarray, "..."], place: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """log E[e^{σ(g−α)} | g < α] = σ²/2 − σα + log Φ(α−σ) − log Φ(α), also where the large terms cancel."""
+    cold = sigma > place
+    warm = sigma**2 / 2 - sigma * place + log_ndtr(np.where(cold, 0.0, place - sigma))
+    ended = np.log(erfcx(np.where(cold, sigma - place, 0.0) / np.sqrt(2)) / 2) - place**2 / 2
+    return np.asarray(np.where(cold, ended, warm) - log_ndtr(place))
 
 
 def _at_most_one(logarithm: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

@@ -1,8 +1,8 @@
-"""Cloud: tokens known by their number, mean and covariance, beside single tokens known by their place (THEORY eq. 18)."""
+"""Cloud: tokens known by their number, mean and covariance, and atoms: single tokens beside them (THEORY eq. 18)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,13 +43,42 @@ class KeyFactors(NamedTuple):
     total: float
 
 
-class Logits(NamedTuple):
-    """A cloud seen by queries x: mean s̄ and variance σ² of its logits, their covariance c with tokens, κ₃(p,p,·)."""
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """A cloud of ``count`` tokens seen by queries x.
 
+    Mean μ and total variance of its tokens; mean s̄ and variance σ² of its logits; their covariance c with tokens, and
+    the third cumulant κ₃(p,p,·) where it is known.
+    """
+
+    count: float
+    tokens: Float[np.ndarray, "*n d"]
+    total: Float[np.ndarray, " n"] | float
     mean: Float[np.ndarray, " n"]
     variance: Float[np.ndarray, " n"]
     covariance: Float[np.ndarray, "n d"]
     third: Float[np.ndarray, "n d"] | None
+
+    def without(self, token: Float[np.ndarray, "n d"], logit: Float[np.ndarray, " n"]) -> "Logits":
+        """The same cloud with one of its tokens taken out, for each query another: moments of the others."""
+        others = self.count - 1
+        away, above = token - self.tokens, logit - self.mean
+        shift, step = -above / others, -away / others
+        scale = self.count / others
+        third = None
+        if self.third is not None:
+            second = self.variance + shift**2
+            whole = self.third - 2 * shift[:, None] * self.covariance - step * second[:, None]
+            third = scale * whole - ((above - shift) ** 2)[:, None] * (away - step) / others
+        return Logits(
+            count=others,
+            tokens=self.tokens + step,
+            total=np.maximum(scale * (self.total - (away**2).sum(1) / others), 0.0),
+            mean=self.mean + shift,
+            variance=np.maximum(scale * (self.variance - above**2 / others), 0.0),
+            covariance=scale * (self.covariance - away * (above / others)[:, None]),
+            third=third,
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,8 +99,8 @@ class Cloud(Result):
     weights : Array, optional
         Their weights (a,) > 0, in units of one token of the cloud; 1 each by default.
     tokens : Array, optional
-        The tokens of the cloud (N, d). For each query the best of them then counts as an atom and cuts the cloud
-        (THEORY eq. 17′).
+        The tokens of the cloud (N, d). For each query the best of them then counts as an atom and cuts the cloud of
+        the others (THEORY eq. 17′; 17″ where the moments are those of these tokens).
     third : Array, optional
         The third cumulant of the tokens, (d, d, d); (d, k, k) with factors. For the estimate of the error.
     in_sample : bool
@@ -96,10 +125,11 @@ class Cloud(Result):
     count: float
     mean: Array
     covariance: Array | KeyFactors
-    atoms: Array | None = None
-    weights: Array | None = None
-    tokens: Array | None = None
-    third: Array | None = None
+    # Any: given as None, atoms and weights are kept as empty arrays.
+    atoms: Any = None
+    weights: Any = None
+    tokens: Any = None
+    third: Any = None
     in_sample: bool = False
 
     def __post_init__(self) -> None:
@@ -225,7 +255,10 @@ class Cloud(Result):
             covariance = p @ self.covariance
             variance = (covariance * p).sum(1)
         third = None if self.third is None else np.einsum("dkl,nk,nl->nd", self.third, query, query, optimize=True)
-        return Logits(mean, np.maximum(variance, 0.0), covariance, third)
+        seen = Logits(self.count, self.mean, self.total_variance, mean, np.maximum(variance, 0.0), covariance, third)
+        if third is None and self.tokens is not None:
+            seen = replace(seen, third=self._third_of_tokens(p, seen.variance))
+        return seen
 
     def best(
         self, head: Attention, x: Float[np.ndarray, "n d"]
@@ -239,13 +272,13 @@ class Cloud(Result):
             logit[rows] = logits.max(1)
         return index, logit
 
-    def third_of_tokens(self, head: Attention, x: Float[np.ndarray, "n d"], seen: Logits) -> Float[np.ndarray, "n d"]:
+    def _third_of_tokens(
+        self, p: Float[np.ndarray, "n d"], variance: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "n d"]:
         """κ₃(p,p,·) for each query, from the tokens themselves."""
-        p = directions(head, x)
         centred = self.tokens - self.tokens.mean(0)
-        return np.concatenate(
-            [((p[rows] @ centred.T) ** 2 - seen.variance[rows, None]) @ centred for rows in self.blocks(len(p))]
-        ) / len(centred)
+        parts = [((p[rows] @ centred.T) ** 2 - variance[rows, None]) @ centred for rows in self.blocks(len(p))]
+        return np.concatenate(parts) / len(centred)
 
     def blocks(self, queries: int) -> Iterator[slice]:
         """Slices of queries whose logits for all tokens fit into memory."""
