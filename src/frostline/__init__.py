@@ -28,6 +28,7 @@ _HOMES = {
     "regime": "frostline.theory.regime",
     "closure": "frostline.theory.closure",
     "Cloud": "frostline.theory.token_cloud",
+    "warm_limit": "frostline.theory.warm_flow",
     "certificate": "frostline.analysis.certificates",
     "phases": "frostline.analysis.phases",
     "clusters": "frostline.analysis.clusters",
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from frostline.theory.regime import regime
     from frostline.theory.terminal import terminal
     from frostline.theory.token_cloud import Cloud
+    from frostline.theory.warm_flow import warm_limit
     from frostline.transport.interval import Coupling
     from frostline.transport.sliced import sliced
     from frostline.transport.solve import wasserstein

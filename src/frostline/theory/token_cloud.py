@@ -242,12 +242,8 @@ class Cloud(Result):
         p = directions(head, x)
         mean = p @ self.mean
         if isinstance(self.covariance, KeyFactors):
+            self._check_keys(head)
             query = _queries(head, x)
-            if query.shape[1] != len(self.covariance.key_key):
-                raise BadArray(
-                    f"the cloud is seen by a head with {len(self.covariance.key_key)} keys, this head has "
-                    f"{query.shape[1]} (a key bias counts as one); call seen_by with this head."
-                )
             covariance = query @ self.covariance.token_key.T
             variance = np.einsum("nk,kl,nl->n", query, self.covariance.key_key, query, optimize=True)
         else:
@@ -259,6 +255,18 @@ class Cloud(Result):
         if third is None and self.tokens is not None:
             seen = replace(seen, third=self._third_of_tokens(p, seen.variance))
         return seen
+
+    def tilted_by(self, head: Attention) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, " d"]]:
+        """ΣBᵀ and Σg: the tilt of the cloud's mean is β(ΣBᵀx + Σg) for a query x (THEORY eq. 16)."""
+        self._check_head(head)
+        if isinstance(self.covariance, KeyFactors):
+            self._check_keys(head)
+            token_key = self.covariance.token_key
+        else:
+            token_key = self.covariance @ _keys(head).T
+        query = as_float64(head.tensors["query"])
+        shift = np.zeros(self.dimension) if head.key_bias is None else token_key[:, -1]
+        return token_key[:, : len(query)] @ query, shift
 
     def best(
         self, head: Attention, x: Float[np.ndarray, "n d"]
@@ -294,6 +302,14 @@ class Cloud(Result):
     def _check_head(self, head: Attention) -> None:
         if head.dimension != self.dimension:
             raise BadArray(f"the head has dimension {head.dimension}, the cloud {self.dimension}; they must agree.")
+
+    def _check_keys(self, head: Attention) -> None:
+        keys, needed = len(self.covariance.key_key), len(_keys(head))
+        if keys != needed:
+            raise BadArray(
+                f"the cloud is seen by a head with {keys} keys, this head has {needed} (a key bias counts as one); "
+                "call seen_by with this head."
+            )
 
 
 def directions(head: Attention, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
