@@ -29,6 +29,7 @@ _HOMES = {
     "closure": "frostline.theory.closure",
     "Cloud": "frostline.theory.token_cloud",
     "warm_limit": "frostline.theory.warm_flow",
+    "moment_flow": "frostline.theory.moment_flow",
     "certificate": "frostline.analysis.certificates",
     "phases": "frostline.analysis.phases",
     "clusters": "frostline.analysis.clusters",
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from frostline.theory.closure import closure
     from frostline.theory.flow import zero_temperature
     from frostline.theory.limits import limit
+    from frostline.theory.moment_flow import moment_flow
     from frostline.theory.rates import rates
     from frostline.theory.regime import regime
     from frostline.theory.terminal import terminal
