@@ -14,7 +14,7 @@ from frostline.errors import BadParameter
 
 STEP = 0.35
 """Step of the quadrature in log u: the trapezoidal rule is good to 1e-9 of |x|² with it."""
-LOG_U = np.arange(-22.0, 22.0, STEP)
+LOG_U = np.arange(-46.0, 24.0, STEP)
 """Values of log u, for Gaussians with E|z|² = 1."""
 FITTED = 1e-8
 """Moments of a fitted projected Gaussian are those asked for, to this."""
@@ -100,7 +100,7 @@ def projected_gaussian(mean: Float[np.ndarray, " d"], covariance: Float[np.ndarr
     Raises
     ------
     BadParameter
-        There is none, or the iteration does not find it.
+        The iteration does not find it.
     """
     law, off = ProjectedGaussian(mean, covariance), np.inf
     for _ in range(FITS):
@@ -113,6 +113,6 @@ def projected_gaussian(mean: Float[np.ndarray, " d"], covariance: Float[np.ndarr
         size = centre @ centre + np.trace(spread)
         law = ProjectedGaussian(centre / np.sqrt(size), spread / size)
     raise BadParameter(
-        f"no Gaussian put on the sphere has these moments: the nearest one found is off by {off:.2g}; the cloud is "
-        "split, or nearly on a great circle."
+        f"no Gaussian put on the sphere was found with these moments: the nearest is off by {off:.2g}; are they those "
+        "of unit vectors?"
     )
