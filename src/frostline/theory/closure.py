@@ -241,6 +241,10 @@ def _cloud_error(
         known += rest * (1 + tilt[:, 0] ** 2)
         known += ((away * tilt + slope * (tilt**2 + 1)) ** 2).sum(1)
         known += ((away * tilt**2 + slope * (tilt**3 + 2 * tilt)) ** 2).sum(1) / 2
+    if in_sample and seen.third is not None:
+        # The sample's own third cumulant is below, in the next term: not twice.
+        known += rest * tilt[:, 0] ** 4 / 2
+        known += ((away * tilt**3 + slope * (tilt**4 + 3 * tilt**2)) ** 2).sum(1) / 6
     noise = np.maximum(second - known / seen.count, 0.0)
     if seen.third is None:
         return np.sqrt(noise)
