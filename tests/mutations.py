@@ -209,7 +209,7 @@ ROWS: dict[str, Row] = {
         },
     ),
     "error of the closure, section 12": Row(
-        ("[0.1-16-1000-False]", "[0.6-64-200-True]"),
+        ("[0.1-16-1000-sample]", "[0.3-64-200-population]"),
         {
             "known += rest * (1 + tilt[:, 0] ** 2)": "known += 0 * rest",
             "law.participation * (rest + along": "law.participation * (along",
