@@ -52,10 +52,12 @@ def test_the_error_against_1000_tokens_is_within_the_estimate(kind, d, warmth):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["symmetric", "random"])
-@pytest.mark.parametrize(("d", "warmth"), [(3, 1.0), (3, 2.0), (16, 2.0), (64, 2.0)])
-def test_the_error_against_5000_tokens_is_within_the_estimate(kind, d, warmth):
+@pytest.mark.parametrize(
+    ("d", "warmth", "count"), [(3, 1.0, 100_000), (3, 2.0, 5000), (16, 2.0, 5000), (64, 2.0, 5000)]
+)
+def test_the_error_against_many_tokens_is_within_the_estimate(kind, d, warmth, count):
     """Also where it stops holding, and where tokens weigh on themselves (d = 64)."""
-    count, times = 5000, np.array([0.0, 0.4, 0.8, 1.6, 2.4])
+    times = np.array([0.0, 0.4, 0.8, 1.6, 2.4])
     head, x = problem(kind, d, warmth, count)
     flow = fl.moment_flow(head, fl.Cloud.of(x), times)
     assert (distances(head, x, flow, 0.2) <= FLOW_ERROR * flow.error + 1 / np.sqrt(count)).all()
