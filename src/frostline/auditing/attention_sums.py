@@ -1,12 +1,11 @@
 """Sums over the tokens of a text that shares explained are made from, and what the law says of each layer."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from frostline.auditing.explanations import DESCRIPTIONS, Explanation, paid
+from frostline.auditing.explanations import DESCRIPTIONS, Described, paid
 from frostline.auditing.fidelity import Glass
 from frostline.encoders.heads import Attended
 
@@ -48,27 +47,23 @@ class AttentionSums:
 def sums_of(
     glass: Glass,
     attended: Attended,
-    explanation: Explanation,
-    updates: Mapping[str, Float[np.ndarray, "q d"]],
+    explanation: Described,
     rows: Int[np.ndarray, " q"],
     ids: Int[np.ndarray, " n"],
 ) -> dict[str, object]:
-    """The sums of one layer and one text, by the names of ``AttentionSums``.
-
-    ``updates`` are those by the real means and by every description, constants included.
-    """
-    real, constant = attended.mean, glass.constant
-    left = np.stack([real - explanation.means[name] for name in DESCRIPTIONS])
-    alone = np.append(left, real[None], axis=0)
-    squares = np.einsum("shqk,shqk->sh", alone @ glass.gram, alone)
+    """The sums of one layer and one text, by the names of ``AttentionSums``."""
+    real = attended.mean
+    # What is left by each description, and what there is.
+    left = np.stack([*(real - explanation.means[name] for name in DESCRIPTIONS), real])
+    whole, alone = glass.squares(left), np.einsum("shqk,shqk->sh", left @ glass.gram, left)
     shares, met = paid(attended.weights, rows, ids)
     edge = np.maximum(explanation.edge, np.finfo(float).tiny)
     return {
         "asked": len(rows),
-        "update_square": float(((updates["real"] - constant) ** 2).sum()),
-        "left": [float(((updates["real"] - updates[name]) ** 2).sum()) for name in DESCRIPTIONS],
-        "head_square": squares[-1],
-        "head_left": squares[:-1].T,
+        "update_square": whole[-1],
+        "left": whole[:-1],
+        "head_square": alone[-1],
+        "head_left": alone[:-1].T,
         "seen_sum": real.sum(1),
         "sigma": np.median(explanation.sigma, axis=1),
         "freezing": np.median(explanation.sigma / edge, axis=1),

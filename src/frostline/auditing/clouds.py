@@ -238,10 +238,9 @@ def _by_heads(
         explanation = explain(attended, asking, visible)
         kappa, full = glass.full_support(attended.queries)
         real, best, perplexity = attended.mean, attended.best, attended.perplexity
-        updates = {"real": glass.update(real), "full": glass.update(full)}
-        for name, seen in explanation.means.items():
-            updates[name] = glass.update(seen)
-        after = {name: on_unit_sphere(past + updates[name]) for name in ("real", "full", "token", "bridge")}
+        means = {"real": real, "full": full, "token": best, "bridge": explanation.means["bridge"]}
+        updates = {name: glass.update(seen) for name, seen in means.items()}
+        after = {name: on_unit_sphere(past + update) for name, update in updates.items()}
         values = {
             "before": np.linalg.norm(unit.mean(0)),
             "observed": np.linalg.norm(after["real"].mean(0)),
@@ -257,7 +256,7 @@ def _by_heads(
             "fidelity_full": glass.fidelity(real, full).mean(1),
             "fidelity_argmax": glass.fidelity(real, best).mean(1),
         }
-        values |= sums_of(glass, attended, explanation, updates, asking, ids)
+        values |= sums_of(glass, attended, explanation, asking, ids)
         values |= {
             "resultant_expected": np.linalg.norm(after["bridge"].mean(0)),
             "covariance_before": covariance_distance(unit, after["real"]),

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from frostline.encoders.heads import Attended
 from frostline.encoders.positions import UNSEEN, Positions
-from frostline.theory.tilting import Tilt, cut, freezing, frozen
+from frostline.theory.tilting import Tilt, cut, freezing, frozen, matched
 
 DESCRIPTIONS = {
     "token": "the best single token",
@@ -20,30 +20,42 @@ DESCRIPTIONS = {
     "atoms": "three tokens and a cloud",
     "neighbours": "five tokens and a cloud",
     "bridge": "four tokens and a cut cloud",
+    "matched": "four tokens and a cloud matched to the rest",
     "flat": "four tokens and the cloud's plain mean",
     "bare": "four tokens alone",
 }
 """Descriptions of what a query sees, in words; the last two are ablations of ``bridge``.
 
 Three tokens: the first, the last, the query's own. Five: its two neighbours too. Four: the best other token too.
+``bridge`` and ``matched`` differ in the cloud: with the best token in its moments (17′), or without it (17″).
 """
 PLACES = ("first", "last", "self", "previous", "next", "same", "best", "cloud")
 """Tokens that attention is paid to; a token that is several of these counts as the one that ``paid`` meets first."""
 
 
+LAW = ("first", "last", "self", "best", "cloud")
+"""The law's four tokens and its cloud (eq. 18), the best token chosen among the inner ones."""
+
+
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Described:
     """What every head gives every asking token by each description, in value coordinates, and how it looks.
 
     sigma                   standard deviation of a query's logits over the inner tokens but its own
     edge                    σ_N, at which such a cloud freezes
+    places                  of the law's four tokens, as in ``LAW``; −1: none, or it is an earlier one
+    shares                  attention to each of ``LAW`` by the law; they sum to one
     participation           Σ of squared weights by the law
+    tilt                    f, the part of the covariance with the logits that the cloud's mean moves by
     means                   by the names of ``DESCRIPTIONS``
     """
 
     sigma: Float[np.ndarray, "h q"]
     edge: Float[np.ndarray, " q"]
+    places: Int[np.ndarray, "h q 4"]
+    shares: Float[np.ndarray, "h q 5"]
     participation: Float[np.ndarray, "h q"]
+    tilt: Float[np.ndarray, "h q"]
     means: dict[str, Float[np.ndarray, "h q k"]]
 
 
@@ -72,13 +84,34 @@ class Moments:
         variance = np.einsum("hqn,hqn,q->hq", deviations, deviations, count)
         return cls(count, logit, np.sqrt(variance), share @ values, deviations @ values)
 
+    def without(
+        self, best: Int[np.ndarray, "h q"], logits: Float[np.ndarray, "h q n"], values: Float[np.ndarray, "h n k"]
+    ) -> "Moments":
+        """The moments without one of the tokens that counted; what is left of one token are zeros."""
+        left = np.maximum(self.count - 1, 0)
+        # By the mean's own formula: with one token fewer it moves by 1/(N − 1) of what that token was away from it.
+        share = 1 / np.maximum(left, 1)
+        away = np.take_along_axis(logits, best[..., None], -1)[..., 0] - self.logit
+        moved = values[np.arange(len(values))[:, None], best] - self.mean
+        scale = self.count * share
+        variance = scale * self.sigma**2 - scale * share * away**2
+        covariance = scale[:, None] * self.covariance - (scale * share * away)[..., None] * moved
+        some = (left > 0).astype(float)
+        return Moments(
+            left,
+            self.logit - share * away * some,
+            np.sqrt(np.maximum(variance, 0)) * some,
+            self.mean - (share * some)[:, None] * moved,
+            covariance * some[:, None],
+        )
 
-def explain(attended: Attended, rows: Int[np.ndarray, " q"], visible: Bool[np.ndarray, "q n"]) -> Explanation:
+
+def explain(attended: Attended, rows: Int[np.ndarray, " q"], visible: Bool[np.ndarray, "q n"]) -> Described:
     """Explain what the heads give the tokens ``rows``, which ask, from the tokens that they can see."""
     logits, values = attended.logits, attended.values
     n = values.shape[1]
     inner = inner_tokens(visible, rows)
-    cloud, lone = Moments.of(logits, values, inner), Moments.of(logits, values, visible)
+    cloud, everything = Moments.of(logits, values, inner), Moments.of(logits, values, visible)
     ends = _places(rows, n, (np.zeros_like(rows), np.full_like(rows, n - 1), rows), visible)
     near = _places(rows, n, (np.zeros_like(rows), np.full_like(rows, n - 1), rows, rows - 1, rows + 1), visible)
     apart = inner.copy()
@@ -89,25 +122,47 @@ def explain(attended: Attended, rows: Int[np.ndarray, " q"], visible: Bool[np.nd
     ranked = np.where(inner, logits, -np.inf)
     best = ranked.argmax(-1)
     top = np.take_along_axis(ranked, best[..., None], -1)[..., 0]
-    height = np.divide(top - cloud.logit, cloud.sigma, out=np.zeros_like(top), where=cloud.sigma > 0)
-    # The best token stays in the moments, but is no token of the cloud.
-    rest = np.maximum(cloud.count - 1, 0)
-    law = cut(cloud.sigma, height, rest)
-    four = _Atoms.of(logits, values, ends, best=np.where(np.isfinite(top), best, -1))
-    bridge, participation = four.joined(cloud, law, rest)
-    plain = Tilt(np.zeros_like(law.share), law.mass, law.participation)
+    below = cloud.without(best, logits, values)
+    # By (17′) the best token stays in the moments, but is no token of the cloud; by (17″) it is in neither.
+    law = cut(cloud.sigma, _heights(top, cloud), below.count)
+    matching = matched(below.sigma, _heights(top, below), below.count)
+    flat = Tilt(np.zeros_like(law.share), law.mass, law.participations)
     three, five = _Atoms.of(logits, values, ends), _Atoms.of(logits, values, near)
+    places = np.concatenate(
+        [np.broadcast_to(ends, (len(logits), *ends.shape)), np.where(np.isfinite(top), best, -1)[..., None]], -1
+    )
+    four = _Atoms.of(logits, values, places)
+    bridge, shares = four.joined(cloud, law, below.count)
     means = {
         "token": attended.best,
-        "mean": lone.mean,
-        "cloud": lone.mean + frozen(lone.sigma, lone.count).share[..., None] * lone.covariance,
+        "mean": everything.mean,
+        "cloud": _moved(everything, frozen(everything.sigma, everything.count)),
         "atoms": three.joined(cloud, frozen(cloud.sigma, cloud.count), cloud.count)[0],
         "neighbours": five.joined(others, frozen(others.sigma, others.count), others.count)[0],
         "bridge": bridge,
-        "flat": four.joined(cloud, plain, rest)[0],
-        "bare": four.joined(cloud, law, np.zeros_like(rest))[0],
+        "matched": four.joined(below, matching, below.count)[0],
+        "flat": four.joined(cloud, flat, below.count)[0],
+        "bare": four.joined(cloud, law, np.zeros_like(below.count))[0],
     }
-    return Explanation(cloud.sigma, freezing(cloud.count), participation, means)
+    return Described(
+        sigma=cloud.sigma,
+        edge=freezing(cloud.count),
+        places=places,
+        shares=shares,
+        participation=(shares[..., :-1] ** 2).sum(-1) + shares[..., -1] ** 2 * law.participation,
+        tilt=law.share,
+        means=means,
+    )
+
+
+def _moved(cloud: Moments, law: Tilt) -> Float[np.ndarray, "h q k"]:
+    """The mean of a tilted cloud."""
+    return cloud.mean + law.share[..., None] * cloud.covariance
+
+
+def _heights(top: Float[np.ndarray, "h q"], cloud: Moments) -> Float[np.ndarray, "h q"]:
+    """How far the largest logit is above the mean of a cloud's, in its standard deviations."""
+    return np.divide(top - cloud.logit, cloud.sigma, out=np.zeros_like(top), where=cloud.sigma > 0)
 
 
 def visible_tokens(at: Positions, rows: Int[np.ndarray, " q"], n: int) -> Bool[np.ndarray, "q n"]:
@@ -137,30 +192,25 @@ class _Atoms:
         cls,
         logits: Float[np.ndarray, "h q n"],
         values: Float[np.ndarray, "h n k"],
-        places: Int[np.ndarray, "q a"],
-        best: Int[np.ndarray, "h q"] | None = None,
+        places: Int[np.ndarray, "*h q a"],
     ) -> "_Atoms":
-        """The tokens at these places; −1: none there."""
-        each = np.broadcast_to(places, (len(logits), *places.shape))
-        if best is not None:
-            each = np.concatenate([each, best[..., None]], -1)
+        """The tokens at these places, of every head or of all heads; −1: none there."""
+        each = np.broadcast_to(places, (len(logits), *places.shape[-2:]))
         picked = np.where(each < 0, -np.inf, np.take_along_axis(logits, np.maximum(each, 0), -1))
         heads = np.arange(len(logits))[:, None, None]
         return cls(picked, values[heads, np.maximum(each, 0)])
 
     def joined(
         self, cloud: Moments, law: Tilt, count: Float[np.ndarray, " q"]
-    ) -> tuple[Float[np.ndarray, "h q k"], Float[np.ndarray, "h q"]]:
-        """The mean over the atoms and a cloud of so many tokens, and the participation (eq. 18)."""
+    ) -> tuple[Float[np.ndarray, "h q k"], Float[np.ndarray, "h q shares"]]:
+        """The mean over the atoms and a cloud of so many tokens, and the share of each (eq. 18)."""
         with np.errstate(divide="ignore"):
             mass = np.log(count) + cloud.logit + law.mass
-        top = np.maximum(self.logits.max(-1), mass)
-        weights, rest = np.exp(self.logits - top[..., None]), np.exp(mass - top)
-        total = weights.sum(-1) + rest
-        weights, rest = weights / total[..., None], rest / total
-        moved = cloud.mean + law.share[..., None] * cloud.covariance
-        mean = np.einsum("hqa,hqak->hqk", weights, self.values) + rest[..., None] * moved
-        return mean, (weights**2).sum(-1) + rest**2 * law.participation
+        masses = np.concatenate([self.logits, mass[..., None]], -1)
+        weights = np.exp(masses - masses.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        single, rest = weights[..., :-1], weights[..., -1:]
+        return np.einsum("hqa,hqak->hqk", single, self.values) + rest * _moved(cloud, law), weights
 
 
 def _places(

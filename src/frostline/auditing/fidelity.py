@@ -39,12 +39,6 @@ class Glass:
         return self.layer.value @ self.layer.key.transpose(0, 2, 1)
 
     @cached_property
-    def constant(self) -> Float[np.ndarray, " d"]:
-        """What attention adds whatever the tokens are, without its mean."""
-        added = self.layer.head_shift.sum(0) + self.layer.output_bias
-        return np.asarray(added - added.mean())
-
-    @cached_property
     def gram(self) -> Float[np.ndarray, "h k k"]:
         """outputᵀP₁output: inner products of updates in value coordinates."""
         output = self.layer.centred_output
@@ -62,6 +56,18 @@ class Glass:
         weighed, other_weighed = one @ self.gram, other @ self.gram
         sizes = (weighed * one).sum(-1) * (other_weighed * other).sum(-1)
         return np.asarray((weighed * other).sum(-1) / np.sqrt(np.maximum(sizes, TINY)))
+
+    def squares(self, coordinates: Float[np.ndarray, "s h q k"]) -> Float[np.ndarray, " s"]:
+        """Σ over tokens of |Σ_h V_h m_h|² without its mean, for several means, in single precision: six digits."""
+        s, h, q, k = coordinates.shape
+        flat = coordinates.transpose(0, 2, 1, 3).reshape(s * q, h * k).astype(np.float32)
+        updates = (flat @ self._single).reshape(s, -1)
+        return np.asarray(np.einsum("sn,sn->s", updates, updates), dtype=np.float64)
+
+    @cached_property
+    def _single(self) -> Float[np.ndarray, "hk d"]:
+        stacked = self.layer.stacked_output
+        return np.asarray(stacked - stacked.mean(-1, keepdims=True), dtype=np.float32)
 
     def update(self, coordinates: Float[np.ndarray, "... h n k"]) -> Float[np.ndarray, "... n d"]:
         """Σ_h V_h m_h + c_h and the output bias, without their mean: what attention adds, in residual units."""

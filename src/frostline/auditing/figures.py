@@ -20,7 +20,8 @@ RICHNESS = {
     "cloud": "tilted\ncloud",
     "atoms": "+ first,\nlast, self",
     "neighbours": "+ both\nneighbours",
-    "bridge": "first, last, self,\nbest, cut cloud",
+    "bridge": "first, last,\nself, best,\ncut cloud",
+    "matched": "the same,\nmatched\ncloud",
 }
 """Descriptions of attention from the cold end to the law, as the axis says them."""
 LOWEST = -0.5

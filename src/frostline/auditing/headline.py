@@ -121,9 +121,9 @@ def _of_cold(measured: Measured, random: Measured) -> str:
         for each in (measured, random)
     )
     return (
-        f"The cold end of this law, the best token alone, explains {_span(measured.explained.layers['token'])} "
-        f"(random weights: {_span(random.explained.layers['token'])}; cosine of the updates {best:.2f}, random weights {best_random:.2f}; with the limit for a full sphere "
-        f"{full:.2f} and {full_random:.2f})."
+        f"The cold end of this law, the best token alone, explains {_span(measured.explained.layers['token'])} (random "
+        f"weights: {_span(random.explained.layers['token'])}; cosine of the updates {best:.2f}, random weights "
+        f"{best_random:.2f}; with the limit for a full sphere {full:.2f} and {full_random:.2f})."
     )
 
 

@@ -5,8 +5,9 @@ with the values. The cloud then counts as one token: its mean is μ + f·c, its 
 f and φ only, that is in where the Gaussian of the logits ends.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from jaxtyping import Float
@@ -23,8 +24,10 @@ KNOTS = np.linspace(0.0, 1.0, 33)[:-1] ** 2
 """Values of σ/(σ + σ_N) at which the participation of a finite cloud is tabulated; between them it is interpolated."""
 LOWEST_PLACE = -100.0
 """Cut Gaussians whose cut lies this many deviations below their mean are exponential to four digits."""
-BISECTIONS = 60
-"""Halvings of an interval of some hundred, down to rounding."""
+PLACES = np.concatenate([-np.geomspace(-LOWEST_PLACE, 1e-2, 1500), np.linspace(0.0, 40.0, 1500)])
+"""Cuts at which heights are tabulated, for a start of Newton's method; beyond the last, height and cut are equal."""
+NEWTON = 3
+"""Steps of Newton's method from that table, down to rounding."""
 WIDEST = 9.0
 """Standard deviations of a Gaussian that quadratures cover."""
 
@@ -40,8 +43,13 @@ class Tilt:
 
     share: Float[np.ndarray, "..."]
     mass: Float[np.ndarray, "..."]
-    participation: Float[np.ndarray, "..."]
+    participations: Callable[[], Float[np.ndarray, "..."]]
     skew: Float[np.ndarray, "..."] | float = 0.0
+
+    @cached_property
+    def participation(self) -> Float[np.ndarray, "..."]:
+        """Y, computed when somebody asks: for some laws it costs more than the rest."""
+        return self.participations()
 
 
 def freezing(count: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."]:
@@ -51,7 +59,8 @@ def freezing(count: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."
 
 def gaussian(sigma: Float[np.ndarray, "..."], count: Float[np.ndarray, "..."] | float) -> Tilt:
     """The law of a cloud without end: f = 1, φ = σ²/2 (eq. 16)."""
-    return Tilt(np.ones_like(sigma), sigma**2 / 2, _at_most_one(sigma**2 - np.log(np.maximum(count, 1.0))))
+    spread = sigma**2 - np.log(np.maximum(count, 1.0))
+    return Tilt(np.ones_like(sigma), sigma**2 / 2, lambda: _at_most_one(spread))
 
 
 def frozen(sigma: Float[np.ndarray, "..."], count: Float[np.ndarray, "..."] | float) -> Tilt:
@@ -65,7 +74,7 @@ def frozen(sigma: Float[np.ndarray, "..."], count: Float[np.ndarray, "..."] | fl
     safe = np.where(cold, sigma, 1.0)
     share = np.where(cold, edge / safe, 1.0)
     mass = np.where(cold, sigma * edge - edge**2 / 2, sigma**2 / 2)
-    return Tilt(share, mass, mean_participation(sigma, count))
+    return Tilt(share, mass, lambda: mean_participation(sigma, count))
 
 
 def cut(
@@ -149,7 +158,7 @@ def _ended(
     pull = _pull(place)
     skew = -pull * (2 * pull**2 + 3 * place * pull + place**2 - 1) * width**3
     # Σw² = Σe^{2s}/(Σe^{s})², both sums by the same law.
-    return Tilt(share, once, _at_most_one(twice - 2 * once - np.log(np.maximum(count, 1.0))), skew)
+    return Tilt(share, once, lambda: _at_most_one(twice - 2 * once - np.log(np.maximum(count, 1.0))), skew)
 
 
 def _pull(place: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -168,13 +177,21 @@ def _height(place: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def _place(height: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """The inverse of ``_height``, which increases, by bisection."""
-    low, high = np.full(np.shape(height), LOWEST_PLACE), np.maximum(height, 0.0)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        less = _height(middle) < height
-        low, high = np.where(less, middle, low), np.where(less, high, middle)
-    return np.asarray((low + high) / 2)
+    """The inverse of ``_height``, which increases: a table, and Newton's method from there."""
+    place = np.interp(height, _heights_of_places(), PLACES)
+    for _ in range(NEWTON):
+        pull = _pull(place)
+        mean, variance = place + pull, _variance(place)
+        slope = (1 - pull * mean) / np.sqrt(variance)
+        slope -= mean * pull * (mean * (place + 2 * pull) - 1) / (2 * variance**1.5)
+        # Where the table ends the slope is 1 (above) or rounding (below): no step is longer than a knot's.
+        place = place - np.clip((_height(place) - height) / np.maximum(slope, 1e-12), -1.0, 1.0)
+    return np.asarray(np.where(height > PLACES[-1], height, np.maximum(place, LOWEST_PLACE)))
+
+
+@cache
+def _heights_of_places() -> Float[np.ndarray, " knots"]:
+    return _height(PLACES)
 
 
 def _mass_below(sigma: Float[np.ndarray, "..."], place: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
