@@ -76,9 +76,9 @@ def test_tokens_that_weigh_on_themselves_are_slower():
     """d = 64, 500 tokens: a token's own weight is not small, though the cloud is warm, and the flow
     takes it into account."""
     head, x = problem("symmetric", 64, 1.5, 500)
-    few, many = (fl.moment_flow(head, fl.Cloud(n, *moments(x)), [0.0, 1.0]) for n in (500, 10**9))
+    few, many = (fl.moment_flow(head, fl.Cloud(n, *moments(x)), [0.0, 0.5]) for n in (500, 10**9))
     assert few.own.max() > 0.1 and many.own.max() < 1e-3
-    assert np.linalg.norm(few.mean[-1]) < np.linalg.norm(many.mean[-1]) - 0.05
+    assert np.linalg.norm(few.mean[-1]) < np.linalg.norm(many.mean[-1]) - 0.03
     assert distances(head, x, few, 0.1)[-1] < 0.1 * distances(head, x, many, 0.1)[-1] + 0.05
 
 

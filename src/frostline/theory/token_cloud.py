@@ -20,7 +20,7 @@ UNSYMMETRIC = 1e-6
 INDEFINITE = 1e-6
 """A covariance may have an eigenvalue below zero by this share of its trace, as products in float32 do."""
 THIRD_UP_TO = 64
-"""The largest dimension in which ``Cloud.of`` computes the third cumulant: d³ numbers."""
+"""The largest number of dimensions, or of keys, for which third cumulants are computed: d³ numbers, or dk²."""
 BLOCK = 4_000_000
 """Entries of the largest array of logits, queries times tokens."""
 
@@ -231,7 +231,7 @@ class Cloud(Result):
         third = None
         if self.third is not None:
             third = np.einsum("dij,ki,lj->dkl", self.third, keys, keys, optimize=True)
-        elif self.tokens is not None:
+        elif self.tokens is not None and len(keys) <= THIRD_UP_TO:
             centred = self.tokens - self.tokens.mean(0)
             third = _third(centred, centred @ keys.T)
         return replace(self, covariance=KeyFactors(token_key, keys @ token_key, self.total_variance), third=third)
