@@ -23,6 +23,11 @@ def attended(rng, n, rows, *, spread=1.5, seen=None):
     return Attended(np.zeros((HEADS, len(rows), SIZE)), logits, weights, rng.standard_normal((HEADS, n, SIZE)))
 
 
+def ratio(at):
+    """φ/Φ, by logarithms: both are zero far below."""
+    return np.exp(norm.logpdf(at) - norm.logcdf(at))
+
+
 def by_hand(logits, values, row, seen):
     """The means of one query of one head by every description, and Σ of squared weights by the law."""
     n = len(logits)
@@ -65,7 +70,7 @@ def by_hand(logits, values, row, seen):
         return says | dict.fromkeys(("bridge", "matched", "flat", "bare"), plain), squares
     best = max(inner, key=lambda j: logits[j])
     height = (logits[best] - logit) / sigma if sigma > 0 else 0.0
-    f = 1 - norm.pdf(height - sigma) / norm.cdf(height - sigma) / sigma if sigma > 0 else 1.0
+    f = 1 - ratio(height - sigma) / sigma if sigma > 0 else 1.0
     phi = sigma**2 / 2 + norm.logcdf(height - sigma) - norm.logcdf(height)
     double = 2 * sigma**2 + norm.logcdf(height - 2 * sigma) - norm.logcdf(height)
     own = min(np.exp(double - 2 * phi) / max(count - 1, 1), 1.0)
@@ -77,15 +82,15 @@ def by_hand(logits, values, row, seen):
         z = (logits[best] - less_logit) / less_sigma
 
         def height(at):
-            pull = norm.pdf(at) / norm.cdf(at)
+            pull = ratio(at)
             return (at + pull) / np.sqrt(1 - at * pull - pull**2)
 
         assume_fits = z > height(-20.0)
         place = brentq(lambda at: height(at) - z, -20.0, z + 1.0, xtol=1e-13) if assume_fits else np.nan
-        pull = norm.pdf(place) / norm.cdf(place)
+        pull = ratio(place)
         wide = less_sigma / np.sqrt(1 - place * pull - pull**2)
         centre = less_logit + wide * pull
-        tilted = centre + wide**2 - wide * norm.pdf(place - wide) / norm.cdf(place - wide)
+        tilted = centre + wide**2 - wide * ratio(place - wide)
         mass = centre + wide**2 / 2 + norm.logcdf(place - wide) - norm.logcdf(place)
         moved = less_mean + (tilted - less_logit) / less_sigma**2 * less_covariance
         says["matched"] = joined(four, less, mass, moved)[0] if assume_fits else np.full(SIZE, np.nan)

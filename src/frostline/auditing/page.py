@@ -29,7 +29,8 @@ READINGS = {
         "update is that of v̄, the mean value over the inner tokens of the reference, through the output matrix. Left: "
         "a line per layer (light: first, dark: last), from zero temperature (the best token alone) through the mean of "
         "the text and a cloud of known mean and covariance, tilted by the query, to the law: the first token, the "
-        "last, the token itself, the best other one, and a Gaussian cloud cut there; at the right end, the same with a cloud that has the mean and deviation of the tokens without the best one. Shares below −0.5 are drawn at "
+        "last, the token itself, the best other one, and a Gaussian cloud cut there; at the right end, the same with a "
+        "cloud that has the mean and deviation of the tokens without the best one. Shares below −0.5 are drawn at "
         "−0.5: such a description is worse than the usual update. With random weights the mean of the text explains "
         "nearly everything: there is nothing for a law to do. Right: the law, and the same without the tilt or without "
         "the cloud.",
