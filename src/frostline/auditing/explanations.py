@@ -29,6 +29,8 @@ Three tokens: the first, the last, the query's own. Five: its two neighbours too
 """
 PLACES = ("first", "last", "self", "previous", "next", "same", "best", "cloud")
 """Tokens that attention is paid to; a token that is several of these counts as the one that ``paid`` meets first."""
+LAW = ("first", "last", "self", "best", "cloud")
+"""The law's four tokens and its cloud (eq. 18), the best token chosen among the inner ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +41,17 @@ class Explanation:
     edge                    σ_N, at which such a cloud freezes
     participation           Σ of squared weights by the law
     means                   by the names of ``DESCRIPTIONS``
+    places                  of the law's four tokens, as in ``LAW``; −1: none, or it is an earlier one
+    shares                  attention to each of ``LAW`` by the law; they sum to one
+    tilt                    f, the part of the covariance with the logits that the cloud's mean moves by
     """
 
     sigma: Float[np.ndarray, "h q"]
     edge: Float[np.ndarray, " q"]
     participation: Float[np.ndarray, "h q"]
+    places: Int[np.ndarray, "h q 4"]
+    shares: Float[np.ndarray, "h q 5"]
+    tilt: Float[np.ndarray, "h q"]
     means: dict[str, Float[np.ndarray, "h q k"]]
 
 
@@ -93,8 +101,9 @@ def explain(attended: Attended, rows: Int[np.ndarray, " q"], visible: Bool[np.nd
     # The best token stays in the moments, but is no token of the cloud.
     rest = np.maximum(cloud.count - 1, 0)
     law = cut(cloud.sigma, height, rest)
-    four = _Atoms.of(logits, values, ends, best=np.where(np.isfinite(top), best, -1))
-    bridge, participation = four.joined(cloud, law, rest)
+    best = np.where(np.isfinite(top), best, -1)
+    four = _Atoms.of(logits, values, ends, best=best)
+    bridge, participation, shares = four.joined(cloud, law, rest)
     plain = Tilt(np.zeros_like(law.share), law.mass, law.participation)
     three, five = _Atoms.of(logits, values, ends), _Atoms.of(logits, values, near)
     means = {
@@ -107,7 +116,16 @@ def explain(attended: Attended, rows: Int[np.ndarray, " q"], visible: Bool[np.nd
         "flat": four.joined(cloud, plain, rest)[0],
         "bare": four.joined(cloud, law, np.zeros_like(rest))[0],
     }
-    return Explanation(cloud.sigma, freezing(cloud.count), participation, means)
+    places = np.concatenate([np.broadcast_to(ends, (len(logits), *ends.shape)), best[..., None]], -1)
+    return Explanation(
+        sigma=cloud.sigma,
+        edge=freezing(cloud.count),
+        participation=participation,
+        means=means,
+        places=places,
+        shares=shares,
+        tilt=law.share,
+    )
 
 
 def visible_tokens(at: Positions, rows: Int[np.ndarray, " q"], n: int) -> Bool[np.ndarray, "q n"]:
@@ -150,8 +168,8 @@ class _Atoms:
 
     def joined(
         self, cloud: Moments, law: Tilt, count: Float[np.ndarray, " q"]
-    ) -> tuple[Float[np.ndarray, "h q k"], Float[np.ndarray, "h q"]]:
-        """The mean over the atoms and a cloud of so many tokens, and the participation (eq. 18)."""
+    ) -> tuple[Float[np.ndarray, "h q k"], Float[np.ndarray, "h q"], Float[np.ndarray, "h q shares"]]:
+        """The mean over the atoms and a cloud of so many tokens, the participation, and their shares (eq. 18)."""
         with np.errstate(divide="ignore"):
             mass = np.log(count) + cloud.logit + law.mass
         top = np.maximum(self.logits.max(-1), mass)
@@ -160,7 +178,8 @@ class _Atoms:
         weights, rest = weights / total[..., None], rest / total
         moved = cloud.mean + law.share[..., None] * cloud.covariance
         mean = np.einsum("hqa,hqak->hqk", weights, self.values) + rest[..., None] * moved
-        return mean, (weights**2).sum(-1) + rest**2 * law.participation
+        shares = np.concatenate([weights, rest[..., None]], -1)
+        return mean, (weights**2).sum(-1) + rest**2 * law.participation, shares
 
 
 def _places(

@@ -189,6 +189,13 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
             raise HTTPException(404, "nothing was opened; start with: frostline explore FOLDER")
         return explorer.streamed(explorer.opened.messages())
 
+    @app.get("/opened/{number}")
+    def sights(number: int) -> Response:
+        known = () if explorer.opened is None else explorer.opened.sights
+        if not 0 <= number < len(known):
+            raise HTTPException(404, f"there is no text {number} whose heads can be looked through.")
+        return Response(known[number](), media_type="application/octet-stream")
+
 
 def _runs(app: FastAPI, explorer: Explorer) -> None:
     def spec_of(request: Request) -> specs.Spec:
