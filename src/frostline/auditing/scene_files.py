@@ -36,9 +36,7 @@ def write_scenes(folder: Path, scenes: Sequence[Scene]) -> None:
     write_atomically(folder / SIGHTS, save(arrays))
 
 
-def read_sights(
-    blob: bytes, layers: int, heads: int, queries: Sequence[int]
-) -> list[dict[str, Float[np.ndarray, "..."]]]:
+def read_sights(blob: bytes, layers: int, heads: int, queries: Sequence[int]) -> list[dict[str, Float[np.ndarray, "..."]]]:
     """The arrays of each text from the bytes of ``SIGHTS``.
 
     Raises
@@ -69,4 +67,9 @@ def read_sights(
 
 def _plain(scene: Scene) -> dict[str, Any]:
     places = {name: np.round(tokens, 5).tolist() for name, tokens in scene.places.items()}
-    return {"words": list(scene.words), "places": places, "clusters": scene.clusters.tolist()}
+    return {
+        "words": list(scene.words),
+        "places": places,
+        "clusters": scene.clusters.tolist(),
+        "length": scene.length,
+    }

@@ -40,6 +40,8 @@ class Scene(Result):
         Where the tokens are at each of L + 1 depths, in each of ``FRAMES``.
     clusters
         The number of each token's group at each depth: tokens linked by angles below 0.3 rad.
+    length
+        Number of tokens of the text that heads look at: it may be longer than what is kept.
     sights
         What the tokens see through every head of every layer, with places in each of ``FRAMES``.
     """
@@ -47,6 +49,7 @@ class Scene(Result):
     words: tuple[str, ...]
     places: dict[str, Float[np.ndarray, "clouds n 3"]]
     clusters: Int[np.ndarray, "clouds n"]
+    length: int
     sights: Sights
 
     def describe(self) -> str:
@@ -81,6 +84,7 @@ def scenes(
             words=tuple(map(str, tokenizer.convert_ids_to_tokens(list(few.ids[number][:CLOSE_TOKENS])))),
             places={name: np.stack([x[:CLOSE_TOKENS] for x in places]) for name, places in shown.items()},
             clusters=np.stack([linked(cloud[:CLOSE_TOKENS]) for cloud in clouds]),
+            length=len(clouds[0]),
             sights=sights_of(
                 layers,
                 [norm.entering(*pair)[:CLOSE_SOURCES] for norm, pair in zip(norms[:-1], pairs[:-1], strict=True)],

@@ -39,6 +39,8 @@ LIMITS = Limits(connections=64)
 """Limits of requests to the page's server."""
 MOST_STREAMS = 16
 """Runs that are streamed at the same time, over all open pages."""
+SCRIPTS = ("picture.js", "heads.js", "audit.js", "explore.js")
+"""The page's scripts."""
 Answer = TypeVar("Answer")
 
 
@@ -168,10 +170,12 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
     async def styles() -> Response:
         return Response(shared_style + own_style, media_type="text/css")
 
-    scripts = {name: (here / name).read_text(encoding="utf-8") for name in ("explore.js", "picture.js")}
+    scripts = {name: (here / name).read_text(encoding="utf-8") for name in SCRIPTS}
 
     @app.get("/explore.js")
     @app.get("/picture.js")
+    @app.get("/audit.js")
+    @app.get("/heads.js")
     async def script(request: Request) -> Response:
         return Response(scripts[request.url.path[1:]], media_type="text/javascript")
 

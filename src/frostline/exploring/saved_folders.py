@@ -69,6 +69,8 @@ def _audit(folder: Path) -> Opened:
             {
                 "words": [_encodable(word) for word in scene["words"]],
                 "clusters": np.asarray(scene["clusters"], dtype=np.int64),
+                # Older audits do not say it; a text is no shorter than what is kept of it.
+                "length": max(int(scene.get("length", 0)), len(scene["words"])),
                 "places": {name: np.asarray(scene["places"][name], dtype=np.float32) for name in FRAMES},
             }
             for scene in saved
@@ -95,7 +97,12 @@ def _audit(folder: Path) -> Opened:
     blocks = [
         pack(
             "scene",
-            {"words": scene["words"], "clusters": scene["clusters"].tolist(), "frames": list(FRAMES)},
+            {
+                "words": scene["words"],
+                "clusters": scene["clusters"].tolist(),
+                "length": scene["length"],
+                "frames": list(FRAMES),
+            },
             *(scene["places"][name].astype("<f4") for name in FRAMES),
         )
         for scene in scenes
@@ -127,6 +134,8 @@ def _head(row: dict[str, Any]) -> dict[str, Any]:
     role = _encodable(row["role"])
     kind = next((kind for kind, words in WORDS.items() if role.startswith(words)), None)
     share = row["explained_bridge"]
+    if share is not None and not np.isfinite(share):
+        raise ValueError
     return {"role": role, "kind": kind, "explained": None if share is None else float(share)}
 
 
