@@ -37,15 +37,18 @@ async function audit(about) {
     view.renderer.points(view, view.spots, 3, colours(), 11, false);
     if (now) drawSight(over, view, view.spots, scene().words, asking(), now.places, now.seen);
     else if (asking() >= 0) view.ring(over, view.spots, 3, asking(), 11, css("--ink"));
+    drawScale(over, view);
   });
+  // The zoom that `fit` chose: while it is kept, every layer is fitted anew.
+  let fitted = cloud.zoom;
   const fit = () => {
-    // The tokens and the ellipses fill the picture.
-    cloud.zoom = 1; cloud.shift = [0, 0];
     const n = scene().words.length, spots = scene().places[at("frame").value].subarray(3 * n * depth(), 3 * n * (depth() + 1));
     const turned = Array.from({ length: n }, (_, k) => cloud.turned(...spots.subarray(3 * k, 3 * k + 3)));
-    const [x, y] = [0, 1].map(axis => turned.map(place => place[axis])), low = [Math.min(...x), Math.min(...y)], high = [Math.max(...x), Math.max(...y)];
-    cloud.zoom = Math.min(20, Math.max(1, 1.7 / Math.max(high[0] - low[0], high[1] - low[1], 0.01)));
-    cloud.shift = [-0.45 * cloud.zoom * (low[0] + high[0]) / 2, 0.45 * cloud.zoom * (low[1] + high[1]) / 2];
+    const ends = [0, 1].map(axis => { const on = turned.map(place => place[axis]); return [Math.min(...on), Math.max(...on)]; });
+    const [[left, right], [low, high]] = ends;
+    // Room for the names of tokens at the sides.
+    cloud.zoom = fitted = Math.min(20, Math.max(1, 1.45 / Math.max(right - left, high - low, 0.01)));
+    cloud.shift = [-0.45 * fitted * (left + right) / 2, 0.45 * fitted * (low + high) / 2];
     cloud.draw();
   };
 
@@ -63,7 +66,8 @@ async function audit(about) {
     if (!about.heads) return;
     if (!now) { at("looks").textContent = depth() >= layers() ? "These tokens have left the last layer: no head looks at them any more. Choose an earlier layer, or a head." : "…"; return; }
     bars(at("shares"), words, length, asking(), now.places, now.seen);
-    at("looks").textContent = inWords(words, length, depth(), head, asking(), now.places, now.seen);
+    const said = inWords(words, length, depth(), head, asking(), now.places, now.seen).split("σ_N");
+    at("looks").replaceChildren(...said.flatMap((part, k) => k ? ["σ", put("sub", "N"), part] : [part]));
   };
   const show = () => {
     const { words, clusters } = scene(), now = colours(), count = new Set(clusters[depth()]).size;
@@ -74,9 +78,10 @@ async function audit(about) {
     if (about.heads) {
       grid.show(depth(), head);
       const one = about.heads[depth()]?.[head];
-      at("role").textContent = one ? `Layer ${depth()}, head ${head}: ${one.role}. ` +
+      at("role").textContent = one ? `Layer ${depth()}, head ${head}, in the mean over texts: ${one.role}. ` +
         (one.explained === null ? "There is nothing to explain in it." : `Four tokens and a tilted cloud explain ${percentOf(one.explained)} of what it does.`) : "";
     }
+    if (cloud.zoom === fitted) fit();
     tell();
     // A link to this picture, too.
     clearTimeout(writing);
@@ -136,7 +141,7 @@ async function audit(about) {
     at("text").children[chosen].focus();
   });
   at("fit").addEventListener("click", fit);
-  at("whole").addEventListener("click", () => cloud.home());
+  at("whole").addEventListener("click", () => { cloud.home(); fitted = null; });
   at("texts").addEventListener("change", () => { chosen = middle(); open(); });
   for (const id of ["layer", "colour", "frame"]) at(id).addEventListener("input", show);
   window.addEventListener("keydown", event => {
@@ -144,7 +149,7 @@ async function audit(about) {
     const to = { ",": depth() - 1, ".": depth() + 1, Home: 0, End: at("layer").max }[event.key];
     if (to !== undefined) { at("layer").value = to; show(); event.preventDefault(); }
   });
-  at("space").hidden = true;
+  at("space").hidden = true; at("walking").hidden = false;
 
   const asked = new URLSearchParams(location.hash.slice(1)), middle = () => Math.floor((scene().words.length - 1) / 2);
   const take = id => { const value = asked.get(id); if (value !== null && (id === "layer" || [...at(id).options].some(one => one.value === value))) at(id).value = value; };

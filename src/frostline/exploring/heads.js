@@ -55,7 +55,7 @@ class Grid {
       return cells;
     });
     const head = put("thead"); head.append(top);
-    table.replaceChildren(put("caption", "Heads by layer, each with what it mostly looks at"), head, body);
+    table.replaceChildren(put("caption", "The heads, a row for each layer: what each mostly looks at"), head, body);
     const found = new Set(heads.flat().map(one => one.kind));
     this.legend = Object.entries(kinds).filter(([kind]) => found.has(kind)).map(([kind, words]) => {
       const item = put("span"), key = put("i", LETTERS[kind], { "aria-hidden": "true" });
@@ -152,13 +152,23 @@ function drawSight(over, view, spots, words, token, places, seen) {
   over.restore();
 }
 
+function drawScale(over, view) {
+  // A length in radii of the sphere, about a sixth of the picture long.
+  const ratio = window.devicePixelRatio || 1, { width, height } = view.canvas, unit = 0.45 * view.zoom * Math.min(width, height);
+  const long = [1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01].find(one => one * unit <= width / 5) ?? 0.01, [x, y] = [14 * ratio, height - 14 * ratio];
+  over.strokeStyle = over.fillStyle = css("--soft"); over.lineWidth = 2 * ratio;
+  over.beginPath(); over.moveTo(x, y); over.lineTo(x + long * unit, y); over.stroke();
+  over.font = `${12 * ratio}px system-ui, sans-serif`; over.textBaseline = "bottom";
+  over.fillText(long === 1 ? "the sphere's radius" : `${long} of the sphere's radius`, x, y - 4 * ratio);
+}
+
 function write(over, labels, middle, ratio) {
-  // Away from the cloud's middle, inside the picture, and none over another.
+  // Away from the cloud's middle where there is room, and none over another.
   const { width, height } = over.canvas, high = 17 * ratio, boxes = [];
   over.font = `${13 * ratio}px system-ui, sans-serif`; over.textBaseline = "middle"; over.lineJoin = "round";
   for (const { spot, words, colour } of labels) {
     const long = over.measureText(words).width, right = spot[0] >= middle[0];
-    const x = Math.max(4, Math.min(width - long - 4, right ? spot[0] + 15 * ratio : spot[0] - 15 * ratio - long));
+    const sides = [spot[0] + 15 * ratio, spot[0] - 15 * ratio - long], x = (right ? sides : sides.reverse()).find(x => x >= 4 && x + long <= width - 4) ?? Math.max(4, width - long - 4);
     let y = Math.max(high, Math.min(height - high, spot[1]));
     const free = down => boxes.every(box => box.x > x + long || box.x + box.long < x || Math.abs(box.y - down) >= high);
     // Nearest free line, below or above.
@@ -173,13 +183,13 @@ function write(over, labels, middle, ratio) {
 // ---- Bars and words -------------------------------------------------------------------------------------------------
 
 function bars(table, words, length, token, places, seen) {
-  const named = place => place < words.length ? `“${bare(words[place])}”` : `token ${place}, beyond the tokens shown`;
+  const named = place => place < words.length ? `“${bare(words[place])}”` : `token ${place}, not shown`;
   const rows = LAW.map((kind, k) => {
     const line = put("tr"), name = put("th", undefined, { scope: "row" }), key = put("i", LETTERS[kind], { "aria-hidden": "true" });
     key.dataset.kind = kind;
-    const what = kind === "cloud" ? (seen.count > 1 ? `the cloud of the ${seen.count - 1} other${seen.count > 2 ? "s" : ""}` : "no other token") :
-      kind === "best" ? (seen.best < 0 ? "no other token" : `the best other, ${named(seen.best)}`) :
-        kind === "self" ? (places[k] < 0 ? "itself: as above" : "itself") : places[k] < 0 ? "the last: as above" : `the ${kind}, ${named(places[k])}`;
+    const what = kind === "cloud" ? (seen.count > 1 ? `cloud of ${seen.count - 1} other${seen.count > 2 ? "s" : ""}` : "no cloud") :
+      kind === "best" ? (seen.best < 0 ? "no best other" : `best other: ${named(seen.best)}`) :
+        kind === "self" ? (places[k] < 0 ? "itself: as above" : "itself") : places[k] < 0 ? "last: as above" : `${kind}: ${named(places[k])}`;
     name.append(key, ` ${what}`);
     const pair = put("td", undefined, { class: "bars", "aria-hidden": "true" });
     for (const [how, share] of [["law", seen.law[k]], ["paid", seen.paid[k]]]) {
@@ -202,7 +212,7 @@ function inWords(words, length, layer, head, token, places, seen) {
   const ranked = LAW.map((kind, k) => [kind, seen.law[k]]).filter(([, share]) => share >= 0.05).sort((a, b) => b[1] - a[1]).slice(0, 3);
   const far = Math.max(...seen.law.map((share, k) => Math.abs(share - seen.paid[k])));
   const said = [`Query “${bare(words[token])}” (token ${token}) in layer ${layer}, head ${head}: by the law ${ranked.map(([kind, share]) => `${percent(share)} of its attention goes to ${kinds[kind]}`).join(", ").replaceAll(/, (\d+ %|> 99 %) of its attention goes to/g, ", $1 to")}. ` +
-    (far < 0.01 ? "What is really paid differs by less than 1 %." : `What is really paid differs by up to ${Math.round(100 * far)} %.`)];
+    `The shares really paid differ by ${far < 0.01 ? "less than 1 percentage point" : `up to ${Math.round(100 * far)} percentage points`}.`];
   if (seen.count < 2) said.push("Beside these tokens there is no cloud.");
   else {
     const sigma = few(seen.freezing, 2);
