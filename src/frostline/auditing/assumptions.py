@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frostline.auditing.controls import Measured
+from frostline.auditing.headline import EXPLAINED
 from frostline.auditing.weights import Weights
 from frostline.encoders.fold import FoldedLayer
 from frostline.encoders.load import Encoder
@@ -83,6 +84,7 @@ def assumptions_of(
             )
         )
         return tuple(assumptions)
+    assumptions = [*_of_the_law(measured), *assumptions]
     clouds = measured.clouds
     kappa = float(np.median(clouds.kappa))
     step = float(np.median(clouds.step))
@@ -101,6 +103,28 @@ def assumptions_of(
         Assumption("no feed-forward half", "none", "there is one after every attention half", False),
     ]
     return tuple(assumptions)
+
+
+def _of_the_law(measured: Measured) -> list[Assumption]:
+    """What the law at the model's own temperature takes for granted, which comes before zero temperature."""
+    bridge, freezing = measured.explained.layers["bridge"], measured.clouds.sums.freezing.mean(0)
+    frozen = int((freezing > 1).sum())
+    return [
+        Assumption(
+            "attention sees four tokens and a cut Gaussian cloud",
+            f"{100 * EXPLAINED:.0f} % of every layer explained",
+            f"{100 * np.nanmin(bridge):.0f} to {100 * np.nanmax(bridge):.0f} %"
+            if np.isfinite(bridge).any()
+            else "nothing to explain",
+            bool((bridge >= EXPLAINED).all()),
+        ),
+        Assumption(
+            "clouds are tilted, not frozen",
+            "σ of the logits below σ_N = √(2 ln N)",
+            f"median σ/σ_N {np.median(freezing):.2f}; frozen in {frozen} of {freezing.size} heads",
+            frozen == 0,
+        ),
+    ]
 
 
 def _on_a_sphere(encoder: Encoder, measured: Measured) -> Assumption:

@@ -27,7 +27,7 @@ from frostline.auditing.scenes import Scene, scenes
 from frostline.auditing.shared_layers import once
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
 from frostline.auditing.weights import Range, Weights, read
-from frostline.encoders.corpus import checked, sample, unread
+from frostline.encoders.corpus import checked, sample, some, unread
 from frostline.encoders.fold import folded
 from frostline.encoders.forward import Batch, batches, noise
 from frostline.encoders.live_model import Model, open_model, plain_copy
@@ -61,9 +61,10 @@ class Audit(Result):
     proof
         Errors of logits and outputs rebuilt from the extracted matrices.
     heads
-        One row per head: beta, gap, kind, ranks, rate, …; with text also kappa, attended, perplexity, fidelity.
+        One row per head: beta, gap, kind, ranks, rate, …; with text also its role, attention paid, shares explained,
+        kappa, fidelity.
     layers
-        One row per layer.
+        One row per layer; with text shares explained, and the concentration that the law expects.
     clouds
         One row per token cloud (before, between and after the layers); empty without text.
     findings
@@ -209,8 +210,8 @@ def audit(
     >>> audit = fl.audit("path/to/model", texts=["ice melts", "water freezes"])  # doctest: +SKIP
     >>> audit.findings[0].evidence  # doctest: +SKIP
     """
-    for name, some in (("texts", texts), ("reference", reference)):
-        if isinstance(some, str):
+    for name, given in (("texts", texts), ("reference", reference)):
+        if isinstance(given, str):
             raise BadText(f"{name} is one string; give a list of texts: [text].")
     if reference is not None and texts is None:
         raise BadText("a reference is given and no texts; it is what texts are compared with.")
@@ -228,9 +229,9 @@ def audit(
     # Texts that the model cannot read are refused before any work is done.
     usual = tokenized
     if reference is not None:
-        usual = tokenize(encoder, words, checked(reference))
+        usual = tokenize(encoder, words, some(checked(reference, "the reference"), REFERENCE_TEXTS))
     elif tokenized is not None and len(tokenized.ids) > 1:
-        usual = dataclasses.replace(tokenized, ids=tokenized.ids[1::2])
+        usual = some_of(dataclasses.replace(tokenized, ids=tokenized.ids[1::2]), REFERENCE_TEXTS)
     warning = "" if tokenized is None else unread(tokenized, words.num_special_tokens_to_add(), longest(encoder))
     proof = prove(encoder, layers, live, _proof_batches(encoder, words, texts, seed))
     weights = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
@@ -238,7 +239,6 @@ def audit(
     controls: dict[str, Measured] = {}
     kept: tuple[Scene, ...] = ()
     if tokenized is not None and usual is not None:
-        usual = some_of(usual, REFERENCE_TEXTS)
         options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell, "measuring": measuring}
         options["reference"] = usual
         measured = measured_on(encoder, layers, live, tokenized, **options)
@@ -276,6 +276,8 @@ def _findings(
     if measured is not None:
         random = controls["random weights"]
         findings += finding_rules.from_text(measured.clouds, random.clouds, measured.line, random.line)
+        texts = len(measured.clouds.tokens)
+        findings += finding_rules.from_explanations(measured.explained, random.explained, texts)
         if measured.perturbations is not None and random.perturbations is not None:
             findings += finding_rules.from_perturbations(measured.perturbations, random.perturbations)
     findings += finding_rules.from_weights(weights, None if measured is None else measured.clouds)

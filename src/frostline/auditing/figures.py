@@ -7,11 +7,26 @@ from matplotlib.figure import Figure
 
 from frostline import plot
 from frostline.auditing.audit import Audit
+from frostline.auditing.explanations import PLACES
+from frostline.auditing.head_roles import WORDS
 
 RANDOM = ", random weights"
 """Ending of the names of columns of this control."""
 SHUFFLED = ", shuffled tokens"
 """Ending of the names of columns of this control."""
+RICHNESS = {
+    "token": "best\ntoken",
+    "mean": "mean of\nthe text",
+    "cloud": "tilted\ncloud",
+    "atoms": "+ first,\nlast, self",
+    "neighbours": "+ both\nneighbours",
+    "bridge": "first, last, self,\nbest, cut cloud",
+}
+"""Descriptions of attention from the cold end to the law, as the axis says them."""
+LOWEST = -0.5
+"""Smallest share explained that figures show; smaller ones are drawn there."""
+PLACE_COLOURS = ("#1f6fb2", "#6fb2e0", "#8a4fa3", "#d1661d", "#e8b07a", "#3f9b6c", "#c2b02c", "#b9c2ca")
+"""The colour of each of the places that attention is paid to."""
 KINDS = ("points", "subspace", "rotation", "mixed", "defective", "kernel")
 """Kinds of what leads in VBᵀ, in the order of the legend."""
 KIND_COLOURS = ("#1f6fb2", "#6fb2e0", "#d1661d", "#e8b07a", "#8a4fa3", "#b9c2ca")
@@ -41,21 +56,96 @@ def concentration(audit: Audit) -> Figure:
     return figure
 
 
-def fidelity(audit: Audit) -> Figure:
-    """Expected against observed concentration, and how well zero temperature predicts the updates."""
+def law(audit: Audit) -> Figure:
+    """Share explained against how rich the description is, layer by layer, from the cold end to the law."""
+    table, layers = _columns(audit.layers), len(audit.layers)
+    x = np.arange(len(RICHNESS))
+    (left, right), figure = plot.panels(2)
+    random = np.median([table[f"explained_{name}{RANDOM}"] for name in RICHNESS], axis=1)
+    left.plot(x, np.maximum(random, LOWEST), "s:", ms=4, color=plot.NOWHERE, label="random weights, median layer")
+    for number in range(layers):
+        shares = np.array([table[f"explained_{name}"][number] for name in RICHNESS])
+        label = f"layer {number}" if number in (0, layers - 1) else None
+        left.plot(x, np.maximum(shares, LOWEST), "o-", ms=4, lw=1, color=plot.shade(number, layers), label=label)
+    left.set_xticks(x, RICHNESS.values(), fontsize=8)
+    left.set(ylabel="share explained", title="what it takes to say what attention does", ylim=(LOWEST - 0.05, 1.02))
+    left.axhline(0, color=plot.FAINT, lw=1, zorder=0)
+    left.legend(fontsize=8, frameon=False, loc="lower right")
+    places = audit.layers["layer"].to_numpy()
+    errors = np.stack(
+        [
+            table["explained_bridge"] - table["explained_bridge_low"],
+            table["explained_bridge_high"] - table["explained_bridge"],
+        ]
+    )
+    right.errorbar(
+        places,
+        table["explained_bridge"],
+        np.maximum(errors, 0),
+        fmt="o-",
+        ms=4,
+        capsize=2,
+        color=plot.BLUE,
+        label="four tokens and a cut cloud (95 %)",
+    )
+    right.plot(
+        places, table["explained_flat"], "s--", ms=4, lw=1, color=plot.ORANGE, label="… with the cloud's plain mean"
+    )
+    right.plot(
+        places,
+        np.maximum(table["explained_bare"], LOWEST),
+        "^:",
+        ms=4,
+        lw=1,
+        color=plot.INK,
+        label="… without the cloud",
+    )
+    right.plot(
+        places,
+        np.maximum(table["explained_mean" + RANDOM], LOWEST),
+        "s:",
+        ms=3,
+        lw=1,
+        color=plot.NOWHERE,
+        label="mean of the text, random weights",
+    )
+    right.set(xlabel="layer", ylabel="share explained", title="the law and what it needs", ylim=(LOWEST - 0.05, 1.02))
+    right.set_xticks(places)
+    right.legend(fontsize=8, frameon=False, loc="lower right")
+    return figure
+
+
+def expected(audit: Audit) -> Figure:
+    """Concentration after every attention half, observed beside what the law and zero temperature expect."""
     table, x = _columns(audit.layers), audit.layers["layer"].to_numpy()
     (left, right), figure = plot.panels(2)
-    left.plot(x, table["before"], "o:", color=plot.NOWHERE, label="before attention")
-    left.plot(x, table["observed"], "o-", color=plot.BLUE, label="after, observed")
-    left.plot(x, table["expected_argmax"], "s--", color=plot.ORANGE, label="after, expected (best token)")
-    left.plot(x, table["expected_full"], "^:", color=plot.INK, label="after, expected (full sphere)")
+    left.plot(x, table["before"], "o:", ms=4, color=plot.NOWHERE, label="before attention")
+    left.errorbar(
+        x,
+        table["resultant_after"],
+        table["resultant_deviation"],
+        fmt="o-",
+        capsize=2,
+        color=plot.BLUE,
+        label="after, observed (± between texts)",
+    )
+    left.errorbar(
+        x,
+        table["resultant_expected"],
+        table["resultant_error"],
+        fmt="x",
+        ms=8,
+        capsize=4,
+        color=plot.INK,
+        label="after, by the law (± its error per text)",
+    )
+    left.plot(x, table["expected_argmax"], "s--", ms=3, lw=1, color=plot.ORANGE, label="after, best token alone")
+    left.plot(x, table["expected_full"], "^:", ms=3, lw=1, color=plot.FAINT, label="after, full sphere")
     left.set(xlabel="layer", ylabel="resultant length", title="expected against observed", ylim=(0, 1), xticks=x)
-    right.plot(x, table["layer_fidelity_argmax"], "s-", color=plot.ORANGE, label="best token present")
-    right.plot(x, table["layer_fidelity_full"], "^-", color=plot.INK, label="full sphere")
-    control = table["layer_fidelity_argmax" + RANDOM]
-    right.plot(x, control, "s:", color=plot.NOWHERE, label="best token, random weights")
-    right.axhline(0, color=plot.FAINT, lw=1)
-    right.set(xlabel="layer", ylabel="cosine", title="fidelity of zero temperature", ylim=(-0.35, 1.02), xticks=x)
+    right.plot(x, table["covariance_before"], "o:", ms=4, color=plot.NOWHERE, label="the covariance before attention")
+    right.plot(x, table["covariance_expected"], "x-", color=plot.INK, label="by the law")
+    right.set(xlabel="layer", ylabel="distance / norm", title="error in the covariance after attention", xticks=x)
+    right.set_ylim(0, None)
     for ax in (left, right):
         ax.legend(fontsize=8, frameon=False)
     return figure
@@ -79,7 +169,10 @@ def changes(audit: Audit) -> Figure:
     before = table["random_change"][:-1]
     real = table["random_change"][1:] / np.where(before > 0, before, np.nan)
     right.plot(layers, real, "o-", color=plot.BLUE, label="random change, this layer")
-    right.plot(layers, cold, "^:", color=plot.INK, label="its attention half at zero temperature")
+    half = _columns(audit.layers)
+    right.plot(layers, half["attention_growth"], "s-", ms=4, color=plot.ORANGE, label="its attention half")
+    right.plot(layers, half["expected_growth"], "x", ms=8, color=plot.INK, label="its attention half, by the law")
+    right.plot(layers, cold, "^:", ms=3, lw=1, color=plot.NOWHERE, label="its attention half at zero temperature")
     right.axhline(1, color=plot.FAINT, lw=1)
     right.set(xlabel="layer", ylabel="growth", title="layer by layer", xticks=layers)
     right.legend(fontsize=8, frameon=False)
@@ -87,7 +180,7 @@ def changes(audit: Audit) -> Figure:
 
 
 def maps(audit: Audit) -> Figure:
-    """Layer × head: temperature, kind, ranks, and (with text) κ and fidelity."""
+    """Layer × head: temperature, kind, ranks, and (with text) κ, what it looks at, freezing, share explained."""
     layers = len(audit.layers)
     heads = len(audit.heads) // layers
     table = _columns(audit.heads)
@@ -96,23 +189,25 @@ def maps(audit: Audit) -> Figure:
         wanted = [
             ("log10 β", np.log10(np.maximum(table["beta"], 1e-3))),
             ("log10 κ on text", np.log10(np.maximum(table["kappa"], 1e-3))),
-            ("fidelity, best token", table["fidelity_argmax"]),
+            ("σ/σ_N: frozen above 1", np.minimum(table["freezing"], 2.0)),
+            ("share explained by the law", np.maximum(table["explained_bridge"], 0.0)),
             ("V's rank, share of random", _rank_share(audit)),
-            ("share of tokens attended to", table["perplexity"]),
         ]
-    columns = 3
-    rows = -(-(len(wanted) + 1) // columns)
+    columns, first = 3, 2 if "kappa" in table else 1
+    rows = -(-(len(wanted) + first) // columns)
     figure = Figure(figsize=(13.2, 1.0 + rows * max(2.2, 0.24 * layers + 1.2)), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     shared = audit.weights.shared
     _kinds(axes[0], np.array(audit.heads["kind"].to_pylist()).reshape(layers, heads), counted=not shared)
-    for ax, (title, values) in zip(axes[1:], wanted, strict=False):
+    if "kappa" in table:
+        _places(axes[1], np.argmax([table[f"paid_{place}"] for place in PLACES], axis=0).reshape(layers, heads))
+    for ax, (title, values) in zip(axes[first:], wanted, strict=False):
         image = ax.imshow(values.reshape(layers, heads), aspect="auto", cmap="cividis")
         figure.colorbar(image, ax=ax, shrink=0.9)
         ax.set(title=title, xlabel="head", ylabel="layer")
-    for ax in axes[len(wanted) + 1 :]:
+    for ax in axes[len(wanted) + first :]:
         ax.remove()
-    for ax in axes[: len(wanted) + 1]:
+    for ax in axes[: len(wanted) + first]:
         plot.whole_ticks(ax, layers, heads)
         if shared:
             ax.set_ylabel("pass")
@@ -127,6 +222,16 @@ def _kinds(ax: Axes, kinds: np.ndarray, *, counted: bool) -> None:
         if (kinds == kind).any():
             # A head that is shared by all passes is one head: its cells are not counted.
             ax.plot([], [], "s", color=colour, label=f"{kind} ({(kinds == kind).sum()})" if counted else kind)
+    ax.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=3)
+
+
+def _places(ax: Axes, most: np.ndarray) -> None:
+    """The kind of token that each head pays most to."""
+    ax.imshow(most, aspect="auto", cmap=ListedColormap(PLACE_COLOURS), vmin=-0.5, vmax=len(PLACES) - 0.5)
+    ax.set(title="what it pays most to", xlabel="head", ylabel="layer")
+    for number, (place, colour) in enumerate(zip(PLACES, PLACE_COLOURS, strict=True)):
+        if (most == number).any():
+            ax.plot([], [], "s", color=colour, label=WORDS[place])
     ax.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=3)
 
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from frostline.auditing.clouds import Clouds
+from frostline.auditing.explained import Explained
+from frostline.auditing.explanations import PLACES
 from frostline.auditing.frost_line import FEWEST, FrostLine
+from frostline.auditing.head_roles import OFTEN, WORDS
 from frostline.auditing.perturbations import Perturbations
 from frostline.auditing.weights import Weights
 from frostline.results import Result
@@ -28,6 +31,12 @@ FAITHFUL = 0.9
 """Cosine with the update of its best token above which a head is at zero temperature."""
 FEW = 2.0
 """Tokens that a head at zero temperature attends to, at most."""
+OUTSIDE = 0.5
+"""A head of which the law explains less than this share is outside the law."""
+PLACED = 0.9
+"""A head that pays at least this share to one kind of place is a head of that place."""
+OF_PLACES = ("previous", "next", "same")
+"""Kinds of places that make a finding; first and last tokens are looked at in every encoder."""
 GROWTH = 4.0
 """Growth of a small change of the input from which its direction is a sensitive one."""
 
@@ -40,7 +49,7 @@ class Finding(Result):
     ----------
     kind
         The rule that it was found by: "value bottleneck", "cold head", "symmetric head", "frost line",
-        "zero-temperature head" or "sensitive direction".
+        "zero-temperature head", "head outside the law", "head of a place" or "sensitive direction".
     where
         The layer and the head, in words.
     layer, head
@@ -214,6 +223,59 @@ def from_text(clouds: Clouds, control: Clouds, line: FrostLine | None, control_l
                 "Frozen in the theory's sense: one token decides, and small changes of the others do nothing.",
             )
         )
+    return findings
+
+
+def from_explanations(shares: Explained, random: Explained, texts: int) -> list[Finding]:
+    """Rules about what heads look at; none where the texts are too few."""
+    if texts < FEWEST:
+        return []
+    return [*_outside_the_law(shares, random), *_of_a_place(shares, random)]
+
+
+def _outside_the_law(shares: Explained, random: Explained) -> list[Finding]:
+    """Heads that look at something that is neither one of four tokens nor a tilted cloud."""
+    left, usual = shares.heads["bridge"], float(np.nanmin(random.heads["bridge"]))
+    findings = []
+    for layer, head in np.argwhere(left < min(OUTSIDE, usual - 0.1)).tolist():
+        share = float(left[layer, head])
+        findings.append(
+            Finding(
+                "head outside the law",
+                _where(layer, head),
+                layer,
+                head,
+                min(1 - share, 1.0),
+                f"{100 * share:.0f} % of what it does is explained by four tokens and a cloud",
+                f"random weights: at least {100 * usual:.0f} %",
+                "It looks for something that mean and covariance do not tell, such as several rare tokens at once. "
+                "What the law expects of its layer (concentration, growth) leaves this head out.",
+            )
+        )
+    return findings
+
+
+def _of_a_place(shares: Explained, random: Explained) -> list[Finding]:
+    """Heads that look at one place relative to the token that asks."""
+    findings = []
+    for place in OF_PLACES:
+        number = PLACES.index(place)
+        paid, most = shares.met[..., number], float(random.met[..., number].max())
+        often = shares.paid[..., number] >= PLACED * OFTEN
+        for layer, head in np.argwhere((paid >= PLACED) & often & (paid > most + 0.1)).tolist():
+            findings.append(
+                Finding(
+                    "head of a place",
+                    _where(layer, head),
+                    layer,
+                    head,
+                    float(paid[layer, head]),
+                    f"{WORDS[place]} {paid[layer, head]:.3f}: this share of its attention, where there is such a token",
+                    f"random weights: at most {most:.3f}",
+                    "It moves what one place holds to another, whatever the tokens are: order is read here, and what "
+                    "changes in one word reaches its neighbour.",
+                )
+            )
     return findings
 
 

@@ -1,4 +1,4 @@
-"""The headline of an audit: every measured number beside that of random weights."""
+"""The headline of an audit: the law and how much it explains, then depth and heads, each beside random weights."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,11 +6,14 @@ import numpy as np
 
 from frostline.arrays import evenly_spread
 from frostline.auditing.controls import Measured
+from frostline.auditing.explained import Explained
 from frostline.auditing.findings import FEW
 from frostline.auditing.frost_line import FrostLine
 from frostline.auditing.weights import Weights
 from frostline.encoders.load import Encoder
 
+EXPLAINED = 0.9
+"""Share of a layer's update from which on the law is said to hold there."""
 DEPTHS = 6
 """Depths at which the headline says how much of the way is left."""
 
@@ -23,8 +26,9 @@ def sentence_of(
         return _of_weights(encoder, spectra)
     random = controls["random weights"]
     shared = f"{encoder.heads_in_words}." if encoder.family.shared else ""
+    law, cold = _of_law(measured.explained, random.explained), _of_cold(measured, random)
     depth, heads = _of_depth(measured.line, random.line), _of_heads(encoder, measured, random)
-    return " ".join(sentence for sentence in (warning, shared, depth, heads, _of_cold(measured, random)) if sentence)
+    return " ".join(sentence for sentence in (warning, shared, law, cold, depth, heads) if sentence)
 
 
 def _of_weights(encoder: Encoder, spectra: Weights) -> str:
@@ -39,6 +43,29 @@ def _of_weights(encoder: Encoder, spectra: Weights) -> str:
 
 def _range(values: np.ndarray) -> str:
     return f"{values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
+
+
+def _of_law(shares: Explained, random: Explained) -> str:
+    """How much of attention four tokens and a cloud explain, where they fail, and what there is with random weights."""
+    bridge = shares.layers["bridge"]
+    if not np.isfinite(bridge).any():
+        return "Attention gives every token the same: there is nothing to explain."
+    usual = float(np.nanmedian(random.layers["mean"]))
+    low = np.flatnonzero(~(bridge >= EXPLAINED)).tolist()
+    where = "" if not low else f" (below {100 * EXPLAINED:.0f} % in layer{'s' * (len(low) > 1)} {_listed(low)})"
+    return (
+        f"{_span(bridge)} of what attention does here, layer by layer, is explained by four tokens (the first, the "
+        f"last, the token itself, the best other one) and the mean and covariance of the rest{where}; "
+        f"{_span(shares.layers['neighbours'])} with both neighbours in place of the best token, "
+        f"{_span(shares.layers['bare'])} by the four tokens alone (random weights: the mean of the text alone explains "
+        f"{100 * usual:.0f} %)."
+    )
+
+
+def _span(shares: np.ndarray) -> str:
+    """The range over the layers, in percent."""
+    low, high = (round(100 * float(end)) for end in (np.nanmin(shares), np.nanmax(shares)))
+    return f"{low} %".replace("-", "−") if low == high else f"{low} to {high} %".replace("-", "−")
 
 
 def _of_depth(line: FrostLine | None, random: FrostLine | None) -> str:
@@ -87,15 +114,16 @@ def _of_heads(encoder: Encoder, measured: Measured, random: Measured) -> str:
 
 
 def _of_cold(measured: Measured, random: Measured) -> str:
+    """The cold end of the same picture."""
     best, best_random, full, full_random = (
         float(np.median(getattr(each.clouds, name).mean(0)))
         for name in ("layer_fidelity_argmax", "layer_fidelity_full")
         for each in (measured, random)
     )
     return (
-        f"Zero temperature predicts its attention updates to a cosine of {best:.2f} (random weights: "
-        f"{best_random:.2f}) with the best single token, {full:.2f} (random weights: {full_random:.2f}) with the limit "
-        "for a full sphere."
+        f"The cold end of this law, the best token alone, explains {_span(measured.explained.layers['token'])} "
+        f"(cosine of the updates {best:.2f}, random weights {best_random:.2f}; with the limit for a full sphere "
+        f"{full:.2f} and {full_random:.2f})."
     )
 
 

@@ -23,25 +23,39 @@ READINGS = {
         "Dotted and dashed: the same architecture with random weights, and the same tokens in another order, each on "
         "64 of the texts.",
     ),
-    "fidelity": (
-        "What zero temperature says, and how well",
-        "Left: the resultant length before and after each attention half (the feed-forward half comes later), as it "
-        "is, and as it would be if every head attended to its best token only, or to the best point of a sphere full "
-        "of tokens. Right: the cosine between the real update and each of these; near 0 the left panel's expectation "
-        "means nothing.",
+    "law": (
+        "What it takes to say what attention does",
+        "Share explained: 1 − Σ|update − predicted update|² / Σ|update − usual update|², over all tokens; the usual "
+        "update is that of v̄, the mean value over the inner tokens of the reference, through the output matrix. Left: "
+        "a line per layer (light: first, dark: last), from zero temperature (the best token alone) through the mean of "
+        "the text and a cloud of known mean and covariance, tilted by the query, to the law: the first token, the "
+        "last, the token itself, the best other one, and a Gaussian cloud cut there. Shares below −0.5 are drawn at "
+        "−0.5: such a description is worse than the usual update. With random weights the mean of the text explains "
+        "nearly everything: there is nothing for a law to do. Right: the law, and the same without the tilt or without "
+        "the cloud.",
+    ),
+    "expected": (
+        "Concentration, expected against observed",
+        "Left: the resultant length after each attention half (the feed-forward half comes later), as it is and as the "
+        "law has it; thin lines: if every head attended to its best token only, or to the best point of a sphere full "
+        "of tokens. Right: how far the covariance of the tokens after the attention half is from the law's, over its "
+        "norm, beside how far attention has moved it.",
     ),
     "changes": (
         "How far a small change travels",
         "Left: a small change of the input embeddings, random or the worst that power iteration finds, on the sphere "
         "at each cloud, relative to its size in the first. Below 1 it shrinks. The vertical line is the frost line. "
-        "Right: growth of a random change by each whole layer, and by its attention half alone at zero temperature.",
+        "Right: growth of a random change by each whole layer, and by its attention half alone: as it is, by the law, "
+        "and at zero temperature.",
     ),
     "maps": (
         "Heads",
-        "A row per layer, a column per head. Points or a subspace: tokens gather; a rotation: VBᵀ leads with a "
-        "complex pair and gathers nothing; kernel: nothing it writes leads. β is the largest inverse temperature a "
-        "head can have, κ what it has on these texts. A rank share well below 1 says that attention writes "
-        "few directions there.",
+        "A row per layer, a column per head. What it pays most to: the kind of token with the largest share of the "
+        "attention (the table of heads says it in words). σ/σ_N: below 1 the cloud of a query's other tokens is "
+        "tilted, above 1 a few of them rule it (frozen). Points or a subspace: tokens gather; a rotation: VBᵀ leads "
+        "with a complex pair and gathers nothing; kernel: nothing it writes leads. β is the largest inverse "
+        "temperature a head can have, κ what it has on these texts. A rank share well below 1 says that attention "
+        "writes few directions there.",
     ),
     "spectra": (
         "Spectra",
@@ -60,31 +74,43 @@ MEANINGS = (
     "leads in A = VBᵀ; leading_real, leading_imag: that eigenvalue of A/‖A‖. logit_rank, value_rank: effective ranks "
     "of B and V; stable ranks: ‖·‖² in Frobenius over spectral norm. gap: lead over the next eigenvalue; resolution: "
     "how many times larger than rounding of the weights a change has to be that makes the kind another (trusted from "
-    "10). symmetric_share: of ‖A‖², in its symmetric part; "
-    "asymmetry: ‖A − Aᵀ‖/2‖A‖, 0 symmetric, 0.71 random, 1 antisymmetric; non_normality: 0 when eigenvectors are "
-    "orthogonal, 1 at most. rate: of concentration per layer at zero temperature (pre-norm models: for tokens of norm "
-    "√d, with text for those measured); layers_for_tenfold: depth for a factor ten. value_norm, value_kind, "
-    "value_leading: the same of V, which rules the terminal phase. kappa: inverse temperature on the text. "
-    "attended: tokens that a query attends to, its mean over queries and texts; perplexity: the same over the number "
-    "that can be seen. fidelity: cosine of the real update with zero temperature."
+    "10). symmetric_share: of ‖A‖², in its symmetric part; asymmetry: ‖A − Aᵀ‖/2‖A‖, 0 symmetric, 0.71 random, 1 "
+    "antisymmetric; non_normality: 0 when eigenvectors are orthogonal, 1 at most. rate: of concentration per layer at "
+    "zero temperature (pre-norm models: for tokens of norm √d, with text for those measured); layers_for_tenfold: "
+    "depth for a factor ten. value_norm, value_kind, value_leading: the same of V, which rules the terminal phase. "
+    "kappa: inverse temperature on the text. role: the kind of token that gets most attention, where there is such a "
+    "token. paid_: attention paid to the first token, the last, itself, the neighbours, the same token elsewhere, the "
+    "best of the others, the rest (the cloud); they add up to one. explained_: share of the head's deviation from its "
+    "usual output explained by the best token, the mean, a tilted cloud, three atoms (first, last, itself) and a "
+    "cloud, five (and the neighbours), the law (bridge: four and a cut cloud), and its ablations: flat, the cloud's "
+    "plain mean; bare, no cloud. sigma: of a query's logits over the cloud; freezing: over σ_N. weight_participation: "
+    "Σ of squared weights. warm_: of VΣBᵀ, the map that a warm head applies, Σ the covariance within texts of the "
+    "reference: what leads, its eigenvalue, and growth, above 0 where it spreads the cloud. attended: tokens that a "
+    "query attends to, its mean over queries and texts; perplexity: the same over the number that can be seen. "
+    "fidelity: cosine of the real update with zero temperature."
 )
 """Columns of the table of heads."""
 METRIC_MEANINGS = (
     "Medians are over heads (beta, asymmetry, kappa, perplexity) or layers (symmetry score, fidelity, step). "
     "rotating_share: heads that lead with a complex pair. value_rank_smallest_share: the smallest effective rank of a "
-    "head's V over that of random weights. fidelity_argmax_random: the same for random weights. cosine_first, "
-    "cosine_last: between tokens of a text, at the input and the output. frost_line: the first cloud that is frozen. "
-    "random_growth, worst_growth: of a small change of the input."
+    "head's V over that of random weights. explained_: share explained, smallest or median over the layers. "
+    "resultant_error_largest: of the concentration by the law, the worst layer. fidelity_argmax_random: the same for "
+    "random weights. cosine_first, cosine_last: between tokens of a text, at the input and the output. frost_line: the "
+    "first cloud that is frozen. random_growth, worst_growth: of a small change of the input."
 )
 """Names of the single numbers."""
 LAYER_MEANINGS = (
     "rotating_heads: heads whose VBᵀ leads with a complex pair. symmetry_score: of W_QᵀW_K, 1 symmetric, 0 random, −1 "
     "antisymmetric. value_path_rank: effective rank of Σ V_h. size: of what goes past attention, in √d; step: size of "
     "the attention update over it. before, observed, expected: resultant length around the attention half, as it is "
-    "and at zero temperature. layer_fidelity: cosine of the whole real update with zero temperature. travelled: mean "
-    "angle of a token through the layer. to_previous: W₂ between the clouds before and after. to_limit: W₂ to where "
-    "the attention half alone would take the tokens; settled: share of tokens that have such an end. cold_growth: "
-    "what one zero-temperature attention half makes of a small change."
+    "and at zero temperature. explained_: as for heads, of the whole layer; low, high: 95 %, texts resampled. "
+    "resultant_after: observed; resultant_expected: by the law; error: its mean absolute error per text; deviation: "
+    "between texts. covariance_: distance from that after the attention half, over its norm. attention_growth, "
+    "expected_growth: of a random change through the attention half, as it is and by the law. layer_fidelity: cosine "
+    "of the whole real update with zero temperature. travelled: mean angle of a token through the layer. to_previous: "
+    "W₂ between the clouds before and after. to_limit: W₂ to where the attention half alone would take the tokens; "
+    "settled: share of tokens that have such an end. cold_growth: what one zero-temperature attention half makes of a "
+    "small change."
 )
 """Columns of the table of layers."""
 CLOUD_MEANINGS = (
@@ -105,6 +131,7 @@ def write_audit(path: Path, audit: Audit) -> Path:
         title=f"{short_name(audit.provenance['model'])}: {audit.provenance['family']}, "
         f"{audit.provenance['layers']} layers, d = {audit.provenance['dimension']}",
         sentence=audit.sentence,
+        with_text=bool(len(audit.clouds)),
         findings=audit.findings,
         groups=_grouped(audit.findings[:SHOWN]),
         more=max(0, len(audit.findings) - SHOWN),
@@ -139,8 +166,9 @@ def drawings(audit: Audit) -> dict[str, Figure]:
     """The figures this audit has data for."""
     drawn = {}
     if len(audit.clouds):
+        drawn["law"] = figures.law(audit)
+        drawn["expected"] = figures.expected(audit)
         drawn["concentration"] = figures.concentration(audit)
-        drawn["fidelity"] = figures.fidelity(audit)
         if "random_change" in audit.clouds.column_names:
             drawn["changes"] = figures.changes(audit)
     return drawn | {"maps": figures.maps(audit), "spectra": figures.spectra(audit)}

@@ -22,6 +22,8 @@ FACTS = "audit.json"
 """The result as JSON; a folder that has it is known as an audit."""
 CARD = "model_card.md"
 """The summary for a model card."""
+OLD_FIGURES = frozenset({"fidelity"})
+"""Names of figures that audits no longer draw, and that an older one may have left in the folder."""
 
 
 def check_folder(folder: Path, known_by: str = FACTS, what: str = "an audit") -> None:
@@ -69,7 +71,7 @@ def save_audit(audit: Audit, folder: Path) -> Path:
     write_atomically(folder / FACTS, as_json(audit.facts()))
     for name in ("heads", "layers", "clouds"):
         write_table(getattr(audit, name), folder / name)
-    save_figures(drawings(audit), folder / "figures", READINGS.keys())
+    save_figures(drawings(audit), folder / "figures", READINGS.keys() | OLD_FIGURES)
     write_scenes(folder, audit.scenes)
     write_atomically(folder / CARD, model_card(audit).encode())
     return write_audit(folder / PAGE, audit).absolute()

@@ -18,6 +18,8 @@ SCENES = "scenes.json"
 """The token clouds that were kept."""
 SIGHTS = "scenes.safetensors"
 """What their tokens see through every head; each array's name begins with the number of its text."""
+Arrays = dict[str, Float[np.ndarray, "..."]]
+"""The arrays of one text by their names."""
 
 
 def write_scenes(folder: Path, scenes: Sequence[Scene]) -> None:
@@ -36,7 +38,7 @@ def write_scenes(folder: Path, scenes: Sequence[Scene]) -> None:
     write_atomically(folder / SIGHTS, save(arrays))
 
 
-def read_sights(blob: bytes, layers: int, heads: int, queries: Sequence[int]) -> list[dict[str, Float[np.ndarray, "..."]]]:
+def read_sights(blob: bytes, layers: int, heads: int, queries: Sequence[int]) -> list[Arrays]:
     """The arrays of each text from the bytes of ``SIGHTS``.
 
     Raises
@@ -50,7 +52,7 @@ def read_sights(blob: bytes, layers: int, heads: int, queries: Sequence[int]) ->
         raise ValueError(str(error)) from None
     texts = []
     for number, count in enumerate(queries):
-        text: dict[str, np.ndarray] = {}
+        text: Arrays = {}
         for name, shape in shapes_of(layers, heads, count, len(FRAMES)).items():
             array = arrays.get(f"{number}.{name}")
             if array is None or array.shape != shape or array.dtype.kind != "f" or not np.isfinite(array).all():

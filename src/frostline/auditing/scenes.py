@@ -1,4 +1,4 @@
-"""Token clouds of a few texts, kept for the explorer: tokens at every depth along three directions, and what they see."""
+"""Token clouds of a few texts, kept for the explorer: tokens at every depth along three directions, and their sights."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

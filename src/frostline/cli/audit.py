@@ -22,6 +22,12 @@ def audit(
             help="A file with one text per line, or a folder of them; or: sample, the texts that ship with frostline."
         ),
     ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="Usual text, like --text, whose mean value shares explained are measured from; or every second text."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the page, tables and figures.")] = Path("audit"),
     thresholds: Annotated[
         Path | None, typer.Option(help="A TOML file of limits, [NUMBER] min = … max = …; exit 1 when one is broken.")
@@ -42,7 +48,7 @@ def audit(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Audit an encoder: temperatures, spectra, frost line, fidelity; one HTML page.
+    """Audit an encoder: what explains its attention, temperatures, spectra, frost line; one HTML page.
 
     From the weights alone, or with --text also at work. Every audit proves that the matrices it speaks of reproduce
     the model's own logits and outputs, and stands beside random weights and shuffled tokens as controls.
@@ -60,6 +66,9 @@ def audit(
     names = (*WEIGHT_METRICS, *(TEXT_METRICS if text else ()), *(CHANGE_METRICS if text and perturbations else ()))
     limits = {} if thresholds is None else read_thresholds(thresholds, names)
     texts = None if text is None else some(read_texts(text), max_texts)
+    if texts is None and reference is not None:
+        raise BadParameter("--reference is what texts are compared with; give --text too.")
+    usual = None if reference is None else read_texts(reference)
     if texts is None and (workers is not None or cluster is not None):
         raise BadParameter(
             "there is no text to split over processes; give --text, or leave --workers and --cluster out."
@@ -79,6 +88,7 @@ def audit(
         audited = run(
             model,
             texts,
+            reference=usual,
             perturbations=perturbations,
             seed=seed,
             source=text or "",

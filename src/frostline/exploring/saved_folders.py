@@ -79,7 +79,7 @@ def _audit(folder: Path) -> Opened:
         # As FrostLine.frozen: enough texts, and the interval ends before the last cloud.
         frozen = line is not None and line["texts"] >= FEWEST and line["interval"][1] < len(line["share"]) - 1
         depth = int(line["depth"]) if frozen else None
-        about = {
+        about: dict[str, Any] = {
             "what": "audit",
             "model": "/".join(Path(_encodable(facts["provenance"]["model"])).parts[-2:]),
             "sentence": _encodable(facts["sentence"]),
@@ -118,7 +118,7 @@ def _heads(
     if not path.is_file():
         return None, f"This audit does not hold what its heads see of the texts. {AGAIN}", []
     if path.stat().st_size > MOST_BYTES:
-        return None, f"What heads see of these texts is larger than {MOST_BYTES >> 20} MiB. Keep fewer texts. {AGAIN}", []
+        return None, f"What heads see of these texts is larger than {MOST_BYTES >> 20} MiB: keep fewer. {AGAIN}", []
     layers = len(scenes[0]["clusters"]) - 1
     rows = facts["heads"]
     count = len(rows) // layers
