@@ -20,6 +20,8 @@ SIGHTS = "scenes.safetensors"
 """What their tokens see through every head; each array's name begins with the number of its text."""
 Arrays = dict[str, Float[np.ndarray, "..."]]
 """The arrays of one text by their names."""
+WHOLE = 0.01
+"""How far the sum of five rounded shares may be from one."""
 
 
 def write_scenes(folder: Path, scenes: Sequence[Scene]) -> None:
@@ -38,8 +40,8 @@ def write_scenes(folder: Path, scenes: Sequence[Scene]) -> None:
     write_atomically(folder / SIGHTS, save(arrays))
 
 
-def read_sights(blob: bytes, layers: int, heads: int, queries: Sequence[int]) -> list[Arrays]:
-    """The arrays of each text from the bytes of ``SIGHTS``.
+def read_sights(blob: bytes, layers: int, heads: int, texts: Sequence[tuple[int, int]]) -> list[Arrays]:
+    """The arrays of each text from the bytes of ``SIGHTS``; of a text one knows how much is kept, and its length.
 
     Raises
     ------
@@ -50,21 +52,31 @@ def read_sights(blob: bytes, layers: int, heads: int, queries: Sequence[int]) ->
         arrays = load(blob)
     except (SafetensorError, KeyError) as error:
         raise ValueError(str(error)) from None
-    texts = []
-    for number, count in enumerate(queries):
+    found = []
+    for number, (kept, length) in enumerate(texts):
         text: Arrays = {}
-        for name, shape in shapes_of(layers, heads, count, len(FRAMES)).items():
+        for name, shape in shapes_of(layers, heads, kept, len(FRAMES)).items():
             array = arrays.get(f"{number}.{name}")
             if array is None or array.shape != shape or array.dtype.kind != "f" or not np.isfinite(array).all():
                 raise ValueError(f"{number}.{name}")
             text[name] = array
-        shares = np.stack([text["law"], text["paid"]])
-        if not (shares >= 0).all() or not (shares <= 1).all() or not (text["count"] >= 0).all():
-            raise ValueError(f"{number}: shares")
-        if not (text["best"] >= -1).all() or not (text["best"] % 1 == 0).all() or not (text["freezing"] >= 0).all():
-            raise ValueError(f"{number}: places")
-        texts.append(text)
-    return texts
+        if not _sensible(text, length):
+            raise ValueError(f"{number}")
+        found.append(text)
+    return found
+
+
+def _sensible(text: Arrays, length: int) -> bool:
+    """Whether shares are shares and places are places."""
+    shares, best = np.stack([text["law"], text["paid"]]), text["best"]
+    whole = np.abs(shares.sum(-1, dtype=np.float64) - 1) <= WHOLE
+    return bool(
+        (shares >= 0).all()
+        and whole.all()
+        and ((best >= -1) & (best < length) & (best % 1 == 0)).all()
+        and (text["freezing"] >= 0).all()
+        and (text["count"] >= 0).all()
+    )
 
 
 def _plain(scene: Scene) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Token clouds of a few texts, kept for the explorer: tokens at every depth along three directions, and their sights."""
+"""Texts kept for the explorer: their tokens at every depth along three directions, and what these tokens see."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -124,7 +124,7 @@ def _heads(
     count = len(rows) // layers
     if [(row["layer"], row["head"]) for row in rows] != [(at // count, at % count) for at in range(layers * count)]:
         raise ValueError
-    sights = read_sights(path.read_bytes(), layers, count, [len(scene["words"]) for scene in scenes])
+    sights = read_sights(path.read_bytes(), layers, count, [(len(scene["words"]), scene["length"]) for scene in scenes])
     table = [_head(row) for row in rows]
     return [table[layer * count : (layer + 1) * count] for layer in range(layers)], "", sights
 
