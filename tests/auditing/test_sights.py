@@ -21,7 +21,7 @@ FAMILIES = ("BERT", "ALBERT", "MPNet", "ModernBERT")
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def kept(request, tmp_path_factory):
-    """The scenes of an audit, and the attention weights (layers, heads, n, n) that the model itself has on each text."""
+    """The scenes of an audit, and the model's own attention weights on each text (layers, heads, n, n)."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 

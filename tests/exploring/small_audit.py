@@ -25,7 +25,9 @@ def facts_of():
 
 
 def scenes_of(rng):
-    places = {name: rng.normal(size=(LAYERS + 1, len(WORDS), 3)).clip(-0.9, 0.9).tolist() for name in FRAMES}
+    # Clouds of different sizes.
+    sizes = np.array([0.05, 0.2, 0.1])[:, None, None]
+    places = {name: (sizes * rng.normal(size=(LAYERS + 1, len(WORDS), 3))).tolist() for name in FRAMES}
     clusters = [[0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 0], [0] * 6]
     return [{"words": WORDS, "clusters": clusters, "places": places, "length": len(WORDS)}] * 2
 
