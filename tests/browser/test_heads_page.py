@@ -107,7 +107,7 @@ def test_words_tell_tilted_from_frozen(visit):
     page = visit("#layer=0&head=0&token=2")
     assert "σ is 0.25 of σN: the cloud is tilted, not frozen" in page.locator("#looks").inner_text().replace("\n", "")
     cell(page, 0, 2).click()
-    assert "σ is 1.8 of σN: the cloud is frozen" in page.locator("#looks").inner_text().replace("\n", "")
+    assert "σ is 1.75 of σN: the cloud is frozen" in page.locator("#looks").inner_text().replace("\n", "")
 
 
 def test_pointing_shows_a_token_and_a_click_keeps_it(visit):

@@ -70,10 +70,10 @@ async function audit(about) {
     at("looks").replaceChildren(...said.flatMap((part, k) => k ? ["σ", put("sub", "N"), part] : [part]));
   };
   const show = () => {
-    const { words, clusters } = scene(), now = colours(), count = new Set(clusters[depth()]).size;
+    const { words, clusters, length } = scene(), now = colours(), count = new Set(clusters[depth()]).size;
     [...at("text").children].forEach((word, k) => { word.style.setProperty("--own", `rgb(${now[4 * k]},${now[4 * k + 1]},${now[4 * k + 2]})`); });
     at("layername").textContent = depth() < layers() ? `entering layer ${depth()} of 0 to ${layers() - 1}` : `after layer ${layers() - 1}, the last`;
-    at("seen").textContent = `${words.length} tokens in ${count === 1 ? "one cluster" : `${count} clusters`} (linked by angles below 0.3 rad). Directions: ${about.frames[at("frame").value]}. ` +
+    at("seen").textContent = `${length > words.length ? `The first ${words.length} of ${length}` : words.length} tokens in ${count === 1 ? "one cluster" : `${count} clusters`} (linked by angles below 0.3 rad). Directions: ${about.frames[at("frame").value]}. ` +
       (about.frost !== null ? `The audit sees the cloud frozen from layer ${about.frost} on.` : "");
     if (about.heads) {
       grid.show(depth(), head);
@@ -90,7 +90,12 @@ async function audit(about) {
     writing = setTimeout(() => history.replaceState(null, "", `#${new URLSearchParams(place)}`), 250);
   };
   const point = number => { if (number !== hot) { hot = number; tell(); } };
-  const choose = number => { chosen = number; show(); };
+  const choose = number => { chosen = number; show(); reveal(number); };
+  const reveal = number => {
+    // In a long text, without moving the page.
+    const box = at("text"), word = box.children[number];
+    if (word && (word.offsetTop < box.scrollTop || word.offsetTop + word.offsetHeight > box.scrollTop + box.clientHeight)) box.scrollTop = word.offsetTop - box.clientHeight / 2;
+  };
   const look = async () => {
     const one = scene(), asked = ++waiting;
     if (!about.heads || one.sights) return;
@@ -124,6 +129,7 @@ async function audit(about) {
       if (far < nearest) { nearest = far; best = k; }
     }
     point(best);
+    reveal(best);
   };
   // A press that does not turn the picture chooses the token under it.
   let pressed = null;

@@ -55,7 +55,7 @@ class Grid {
       return cells;
     });
     const head = put("thead"); head.append(top);
-    table.replaceChildren(put("caption", "The heads, a row for each layer: what each mostly looks at"), head, body);
+    table.replaceChildren(put("caption", "Heads by layer: what each mostly looks at"), head, body);
     const found = new Set(heads.flat().map(one => one.kind));
     this.legend = Object.entries(kinds).filter(([kind]) => found.has(kind)).map(([kind, words]) => {
       const item = put("span"), key = put("i", LETTERS[kind], { "aria-hidden": "true" });
@@ -215,7 +215,7 @@ function inWords(words, length, layer, head, token, places, seen) {
     `The shares really paid differ by ${far < 0.01 ? "less than 1 percentage point" : `up to ${Math.round(100 * far)} percentage points`}.`];
   if (seen.count < 2) said.push("Beside these tokens there is no cloud.");
   else {
-    const sigma = few(seen.freezing, 2);
+    const sigma = seen.freezing.toFixed(2);
     said.push(seen.freezing > 1 ? `σ is ${sigma} of σ_N: the cloud is frozen, a few of its tokens rule it.` : `σ is ${sigma} of σ_N: the cloud is tilted, not frozen.`);
   }
   const all = length - 2 - (token > 0 && token < length - 1 ? 1 : 0);
