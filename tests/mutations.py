@@ -147,6 +147,88 @@ ROWS: dict[str, Row] = {
             "layer.head_shift.sum(0) + layer.output_bias": "layer.output_bias",
         },
     ),
+    "(16)": Row(
+        ("[False]", "[True]"),
+        {
+            "seen.mean + law.mass)": "seen.mean)",
+            "seen.tokens + law.share[:, None] * seen.covariance": "seen.tokens + 0 * seen.covariance",
+        },
+    ),
+    "(17)": Row(
+        ("[1.5]",),
+        {
+            "np.where(cold, edge / safe, 1.0)": "np.where(cold, 1.0, 1.0)",
+            "sigma * edge - edge**2 / 2, sigma**2 / 2": "sigma * edge, sigma**2 / 2",
+        },
+    ),
+    "(17′)": Row(
+        ("[0.3-2.0]", "[3.0-3.0]"),
+        {
+            "_pull(-beyond) - beyond": "_pull(-beyond) + beyond",
+            "_at_most_one(twice - 2 * once": "_at_most_one(twice - once",
+            "sigma**2 / 2 - sigma * place + log_ndtr": "sigma**2 - sigma * place + log_ndtr",
+        },
+    ),
+    "(17″)": Row(
+        ("[0.3-1.0]",),
+        {
+            "1 - place * _pull(place) - _pull(place) ** 2": "1 - place * _pull(place)",
+            "best - width * distance": "best - distance",
+            "-pull * (2 * pull**2 + 3 * place * pull": "-pull * (2 * pull**2 + place * pull",
+        },
+    ),
+    "(18)": Row(
+        ("[False]", "[True]"),
+        {
+            "logs.append((np.log(seen.count) + ": "logs.append((",
+            "logs.append(best_logit[:, None])": "logs.append(0 * best_logit[:, None])",
+            "scale * (self.variance - above**2 / others)": "scale * self.variance",
+            "self.tokens + step,": "self.tokens + 0 * step,",
+        },
+    ),
+    "(22)": Row(
+        ("[True]",),
+        {
+            "V @ (cloud.mean + layer[0].beta * shift)": "V @ cloud.mean",
+            "layer[0].beta * V @ spread": "V @ spread",
+        },
+    ),
+    "(23)": Row(
+        ("[3-0.5-symmetric]", "[16-1.0-random]"),
+        {
+            "centre = law.length * shift + stretch": "centre = 0.5 * shift + stretch",
+            "(stretch + np.outer(shift, law.mean)) @ law.spread": "stretch @ law.spread",
+            "spread - 2 * growth * law.spread": "spread - growth * law.spread",
+        },
+    ),
+    "participation of a finite cloud, section 12": Row(
+        ("[0.3-1000-1000]", "[1.0-10-4000]"),
+        {
+            "raised**2 * np.exp(-raised)": "raised * np.exp(-raised)",
+            "(1 - met) ** (count - 1)": "(1 - met) ** count",
+        },
+    ),
+    "error of the closure, section 12": Row(
+        ("[0.1-16-1000-sample]", "[0.3-64-200-population]"),
+        {
+            "known += rest * (1 + tilt[:, 0] ** 2)": "known += 0 * rest",
+            "law.participation * (rest + along": "law.participation * (along",
+        },
+    ),
+    "rest points of the warm flow, section 12": Row(
+        ("[0-True]", "[1-False]"),
+        {
+            "float(value - np.linalg.eigvals(frame": "float(-value - np.linalg.eigvals(frame",
+            "along / (root - poles[group])": "along / (root + poles[group])",
+        },
+    ),
+    "moments of a Gaussian put on the sphere, section 12": Row(
+        ("[3]",),
+        {
+            "return narrow * centre, narrow * values, mass": "return narrow * centre, values, mass",
+            "moment += 2 * inside * (": "moment += inside * (",
+        },
+    ),
     "time in the clock, section 3": Row(
         ("",),
         {"chebyshev.chebint(coefficients.T, lbnd=-1) * (h / 2)": "chebyshev.chebint(coefficients.T, lbnd=-1) * h"},

@@ -46,6 +46,7 @@ def results(folders, tmp_path_factory):
     turning = fl.Attention.from_matrices(np.eye(2), [[0.0, -1.0], [1.0, 0.0]], 10.0)
     x = fl.sample.uniform(60, 3, seed=0)
     times = np.linspace(0, 6, 25)
+    cloud = fl.Cloud(60, [0.5, 0.0, 0.0], np.eye(3) / 4)
     run = fl.simulate(head, x, until=6.0, save_at=times)
     path = fl.zero_temperature(head, x, times=times)
     curve = fl.distance_curve(run)
@@ -77,6 +78,14 @@ def results(folders, tmp_path_factory):
         "bound": [bound],
         "terminal": [fl.terminal(head), fl.terminal(turning, centre=[1.0, 0.0])],
         "regime": [regime := fl.regime(head, x, until=6.0), *regime.checks],
+        "closure": [
+            fl.closure(head, x, cloud),
+            fl.closure(head, x, fl.Cloud.of(x)),
+            fl.closure(head, x, cloud.seen_by(head)),
+        ],
+        "Cloud": [cloud, fl.Cloud.of(x, x[:2]), cloud.seen_by(head)],
+        "warm_limit": [fl.warm_limit(head, cloud), fl.warm_limit(head, fl.Cloud(9, np.zeros(3), np.eye(3) / 3))],
+        "moment_flow": [fl.moment_flow(head, cloud, [0.0, 0.1])],
         "certificate": [fl.certificate(run)],
         "phases": [seen, seen.concentration, seen.plateau, seen.terminal, seen.curve],
         "clusters": [fl.clusters(run), fl.clusters(run, at=0.0)],

@@ -26,6 +26,10 @@ _HOMES = {
     "bound": "frostline.theory.bounds",
     "terminal": "frostline.theory.terminal",
     "regime": "frostline.theory.regime",
+    "closure": "frostline.theory.closure",
+    "Cloud": "frostline.theory.token_cloud",
+    "warm_limit": "frostline.theory.warm_flow",
+    "moment_flow": "frostline.theory.moment_flow",
     "certificate": "frostline.analysis.certificates",
     "phases": "frostline.analysis.phases",
     "clusters": "frostline.analysis.clusters",
@@ -94,11 +98,15 @@ if TYPE_CHECKING:
     from frostline.sweeping.driver import sweep
     from frostline.theory import densities
     from frostline.theory.bounds import bound
+    from frostline.theory.closure import closure
     from frostline.theory.flow import zero_temperature
     from frostline.theory.limits import limit
+    from frostline.theory.moment_flow import moment_flow
     from frostline.theory.rates import rates
     from frostline.theory.regime import regime
     from frostline.theory.terminal import terminal
+    from frostline.theory.token_cloud import Cloud
+    from frostline.theory.warm_flow import warm_limit
     from frostline.transport.interval import Coupling
     from frostline.transport.sliced import sliced
     from frostline.transport.solve import wasserstein

@@ -74,7 +74,7 @@ def test_json_page_and_card(found, folder, tmp_path):
     assert card.startswith("## Attention dynamics") and found.provenance["sha256"][:16] in card
     # Again into the same folder, without text: older figures go, and what is not ours stays.
     drawn = {path.name for path in (tmp_path / "audit" / "figures").iterdir()}
-    assert drawn >= {"fidelity.svg", "changes.png", "concentration.svg", "maps.svg"}
+    assert drawn >= {"law.svg", "expected.png", "changes.png", "concentration.svg", "maps.svg"}
     mine = [tmp_path / "audit" / name for name in ("notes.txt", "figures/mine.svg", "figures/fidelity.pdf")]
     for path in mine:
         path.write_text("mine")

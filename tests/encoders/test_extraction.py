@@ -95,9 +95,9 @@ def test_looking_through_a_layer_is_what_the_model_does(opened):
         x = seen.states[number][0].double().numpy()
         u, size = glass.layer.norm.on_sphere(x)
         at = positions.positions(encoder, model, number, len(x))
-        look = glass.look(u * glass.layer.norm.radius(size)[:, None], at=at)
+        attended = heads.attend(glass.layer, u * glass.layer.norm.radius(size)[:, None], at)
         own = seen.updates[number][0].double().numpy()
-        assert np.allclose(glass.update(look.seen["real"]), own - own.mean(-1, keepdims=True), atol=FLOAT32_PASS)
+        assert np.allclose(glass.update(attended.mean), own - own.mean(-1, keepdims=True), atol=FLOAT32_PASS)
         assert np.allclose(glass.layer.norm.past(u, size), x - x.mean(-1, keepdims=True), atol=FLOAT32_PASS)
 
 
@@ -131,15 +131,15 @@ def test_what_is_proved_is_what_measures(opened, monkeypatch, part):
     encoder, model, batches = opened
     layers = [folding.folded(encoder, number) for number in range(encoder.layers)]
     u = np.random.default_rng(0).standard_normal((5, 32))
-    before = Glass(layers[1]).look(u).seen["real"]
+    before = heads.attend(layers[1], u).mean
     if part in SCALED:
         right = heads.attend
-        monkeypatch.setattr(heads, "attend", lambda *given: SCALED[part](right(*given)))
+        monkeypatch.setattr(heads, "attend", lambda *given, **options: SCALED[part](right(*given, **options)))
     else:
         right = getattr(heads, part)
         monkeypatch.setattr(heads, part, lambda *given: 1.5 * right(*given))
     if part in ("weights", "values"):
-        assert np.allclose(Glass(layers[1]).look(u).seen["real"], 1.5 * before)
+        assert np.allclose(heads.attend(layers[1], u).mean, 1.5 * before)
     with pytest.raises(fl.errors.BadModel, match="does not reproduce the model"):
         proof.prove(encoder, layers, model, batches[:1])
 
@@ -153,10 +153,10 @@ def test_kappa_is_the_slope_of_the_logits_that_are_proved(opened):
     logits = heads.attend(glass.layer, u).logits
     slopes = np.linalg.lstsq(u - u.mean(0), row_free(logits).transpose(2, 0, 1).reshape(40, -1), rcond=None)[0]
     slopes = slopes.reshape(32, encoder.heads, 40).transpose(1, 2, 0)
-    look = glass.look(u)
+    kappa, full = glass.full_support(heads.queries(glass.layer, u))
     size = np.linalg.norm(slopes, axis=-1, keepdims=True)
-    assert np.allclose(look.kappa, size[..., 0])
-    assert np.allclose(look.seen["full support"], slopes / size @ glass.layer.value.transpose(0, 2, 1))
+    assert np.allclose(kappa, size[..., 0])
+    assert np.allclose(full, slopes / size @ glass.layer.value.transpose(0, 2, 1))
 
 
 def test_positions_inside_attention(opened):

@@ -61,7 +61,7 @@ def explained(sums: AttentionSums, layers: Sequence[FoldedLayer], population: Po
     bridge = list(DESCRIPTIONS).index("bridge")
     drawn = rng.multinomial(len(count), np.full(len(count), 1 / len(count)), size=DRAWS)
     resampled = _share(drawn @ sums.left[..., bridge], drawn @ there)
-    low, high = np.quantile(resampled, QUANTILES, axis=0)
+    low, high = np.quantile(resampled, QUANTILES, axis=0)  # NaN where there is nothing to explain
     met = sums.met.sum(0)[:, None]
     return Explained(
         {name: shares[:, place] for place, name in enumerate(DESCRIPTIONS)},

@@ -46,26 +46,26 @@ def _range(values: np.ndarray) -> str:
 
 
 def _of_law(shares: Explained, random: Explained) -> str:
-    """How much of attention four tokens and a cloud explain, where they fail, and what there is with random weights."""
+    """How much of attention the law explains, layer by layer, and where it fails."""
     bridge = shares.layers["bridge"]
     if not np.isfinite(bridge).any():
         return "Attention gives every token the same: there is nothing to explain."
-    usual = float(np.nanmedian(random.layers["mean"]))
     low = np.flatnonzero(~(bridge >= EXPLAINED)).tolist()
-    where = "" if not low else f" (below {100 * EXPLAINED:.0f} % in layer{'s' * (len(low) > 1)} {_listed(low)})"
+    where = f", below {100 * EXPLAINED:.0f} % in layer{'s' * (len(low) > 1)} {_listed(low)}" if low else ""
     return (
-        f"{_span(bridge)} of what attention does here, layer by layer, is explained by four tokens (the first, the "
-        f"last, the token itself, the best other one) and the mean and covariance of the rest{where}; "
-        f"{_span(shares.layers['neighbours'])} with both neighbours in place of the best token, "
-        f"{_span(shares.layers['bare'])} by the four tokens alone (random weights: the mean of the text alone explains "
-        f"{100 * usual:.0f} %)."
+        f"{_span(bridge)} of what attention does here, layer by layer{where}, is explained by four tokens (the first, "
+        f"the last, the token itself, the best other one) and the mean and covariance of the rest (random weights: "
+        f"{_span(random.layers['bridge'])}, but there the mean of the text alone explains "
+        f"{_span(random.layers['mean'])}, here {_span(shares.layers['mean'])})."
     )
 
 
 def _span(shares: np.ndarray) -> str:
-    """The range over the layers, in percent."""
-    low, high = (round(100 * float(end)) for end in (np.nanmin(shares), np.nanmax(shares)))
-    return f"{low} %".replace("-", "−") if low == high else f"{low} to {high} %".replace("-", "−")
+    """The range over the layers, in percent; what is worse than the usual update explains nothing."""
+    if not np.isfinite(shares).any():
+        return "nothing"
+    low, high = (max(round(100 * float(end)), 0) for end in (np.nanmin(shares), np.nanmax(shares)))
+    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def _of_depth(line: FrostLine | None, random: FrostLine | None) -> str:
@@ -122,7 +122,7 @@ def _of_cold(measured: Measured, random: Measured) -> str:
     )
     return (
         f"The cold end of this law, the best token alone, explains {_span(measured.explained.layers['token'])} "
-        f"(cosine of the updates {best:.2f}, random weights {best_random:.2f}; with the limit for a full sphere "
+        f"(random weights: {_span(random.explained.layers['token'])}; cosine of the updates {best:.2f}, random weights {best_random:.2f}; with the limit for a full sphere "
         f"{full:.2f} and {full_random:.2f})."
     )
 

@@ -40,6 +40,6 @@ def warm_maps(layers: Sequence[FoldedLayer], population: Population) -> WarmMaps
             for output, core, query in zip(factors.output, inner, factors.query, strict=True)
         ]
         kinds.append(tuple(lead.kind for lead in leads))
-        values = [lead.eigenvalues[np.argmax(lead.eigenvalues.imag)] if len(lead.eigenvalues) else 0 for lead in leads]
+        values = [max(lead.eigenvalues, key=lambda value: (value.real, value.imag), default=0) for lead in leads]
         leading.append(np.array(values, dtype=np.complex128) / factors.unit)
     return WarmMaps(tuple(kinds), np.stack(leading), np.stack(growth))
