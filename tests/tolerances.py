@@ -48,6 +48,12 @@ FLOAT32_PASS = 1e-4
 SLOPE = 0.03
 """Exponents fitted over one to two decades, where the next term still bends the line."""
 
+SIGHT = 1e-5
+"""What a token sees, from a float32 pass of the model against one in float64; shares and places are of order one."""
+
+HALF = 2.0**-11
+"""Relative rounding of a 16-bit float; numbers below its normal ones (6e-5) lose digits."""
+
 TABLE = 5e-3
 """Participation of a finite cloud, interpolated in its table, relative (measured: 2.3e-3 at N = 10⁶, σ = .7 σ_N)."""
 

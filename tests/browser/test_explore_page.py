@@ -1,6 +1,5 @@
 """The explorer in headless Chromium: sliders move the cloud, the overlay is the API's, links and exports come back."""
 
-import json
 import re
 import time
 import tomllib
@@ -20,6 +19,7 @@ from frostline.runs.directory import load_run
 from frostline.runs.record import record
 from tests.browser.chromium import needs_chromium
 from tests.exploring.conftest import exploring
+from tests.exploring.small_audit import write_audit
 
 pytestmark = needs_chromium
 SMALL = "n=300&until=3"
@@ -311,21 +311,9 @@ def test_playback_keeps_up(visit):
     assert page.evaluate("run.drawn") >= 100
 
 
-SCENE = {
-    "words": ["[CLS]", "the", "ice", "melt", "##s", "[SEP]"],
-    "clusters": [[0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 0]],
-}
-
-
 @pytest.fixture
 def audit(tmp_path):
-    rng = np.random.default_rng(0)
-    places = {name: rng.normal(size=(2, 6, 3)).clip(-0.9, 0.9).tolist() for name in ("tokens", "heads")}
-    line = {"texts": 100, "interval": [1, 1], "share": [1.0, 0.05, 0.04, 0.0], "depth": 1}
-    facts = {"sentence": "A small encoder.", "provenance": {"model": "a/b"}, "frost_line": line}
-    (tmp_path / "audit.json").write_text(json.dumps(facts))
-    (tmp_path / "scenes.json").write_text(json.dumps([SCENE | {"places": places}] * 2))
-    return open_folder(tmp_path)
+    return open_folder(write_audit(tmp_path, sights=False))
 
 
 def test_an_audit_is_scrubbed_and_pointed_at(browser, audit):
@@ -336,7 +324,7 @@ def test_an_audit_is_scrubbed_and_pointed_at(browser, audit):
         page.locator("#layer").fill("1")
         assert "2 clusters" in page.locator("#seen").inner_text()
         assert "frozen from layer 1 on" in page.locator("#seen").inner_text()
-        assert "after layer 1" in page.locator("#layername").inner_text()
+        assert page.locator("#layername").inner_text() == "entering layer 1 of 0 to 1"
         page.locator("#colour").select_option("cluster")
         colours = page.evaluate(
             "Array.from(document.querySelectorAll('#text span'), e => e.style.getPropertyValue('--own'))"
@@ -354,7 +342,7 @@ def test_an_audit_is_scrubbed_and_pointed_at(browser, audit):
         page.keyboard.press(".")
         until(page, "location.hash === '#texts=1&layer=1&colour=cluster&frame=tokens'")
         again = opened(browser, page.url)
-        until(again, "document.getElementById('layername').textContent.includes('after layer 1')")
+        until(again, "document.getElementById('layername').textContent.includes('entering layer 1')")
         assert again.locator("#texts").input_value() == "1" and again.locator("#colour").input_value() == "cluster"
         assert page.troubles == again.troubles == []
         again.close()

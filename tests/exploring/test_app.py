@@ -173,6 +173,8 @@ def test_head_is_answered_like_get(client):
         "/",
         "/explore.css",
         "/explore.js",
+        "/audit.js",
+        "/heads.js",
         "/about",
         "/healthz",
         "/opened",

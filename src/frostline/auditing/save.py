@@ -1,12 +1,9 @@
 """An audit as a folder: the page, the JSON, tables for other programs, figures, a summary for a model card."""
 
 import io
-import json
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from matplotlib.figure import Figure
 from pyarrow import csv, parquet
@@ -14,7 +11,7 @@ from pyarrow import csv, parquet
 from frostline import plot
 from frostline.auditing.audit import Audit
 from frostline.auditing.page import READINGS, drawings, model_card, write_audit
-from frostline.auditing.scenes import Scene
+from frostline.auditing.scene_files import write_scenes
 from frostline.errors import BadParameter
 from frostline.files.atomic import write_atomically
 from frostline.files.plain_json import as_json
@@ -27,8 +24,6 @@ CARD = "model_card.md"
 """The summary for a model card."""
 OLD_FIGURES = frozenset({"fidelity"})
 """Names of figures that audits no longer draw, and that an older one may have left in the folder."""
-SCENES = "scenes.json"
-"""The token clouds that were kept."""
 
 
 def check_folder(folder: Path, known_by: str = FACTS, what: str = "an audit") -> None:
@@ -77,15 +72,6 @@ def save_audit(audit: Audit, folder: Path) -> Path:
     for name in ("heads", "layers", "clouds"):
         write_table(getattr(audit, name), folder / name)
     save_figures(drawings(audit), folder / "figures", READINGS.keys() | OLD_FIGURES)
-    if audit.scenes:
-        write_atomically(folder / SCENES, json.dumps([_plain_scene(scene) for scene in audit.scenes]).encode())
-    else:
-        # Of an older audit in the same folder.
-        (folder / SCENES).unlink(missing_ok=True)
+    write_scenes(folder, audit.scenes)
     write_atomically(folder / CARD, model_card(audit).encode())
     return write_audit(folder / PAGE, audit).absolute()
-
-
-def _plain_scene(scene: Scene) -> dict[str, Any]:
-    places = {name: np.round(tokens, 5).tolist() for name, tokens in scene.places.items()}
-    return {"words": list(scene.words), "places": places, "clusters": scene.clusters.tolist()}

@@ -39,6 +39,8 @@ LIMITS = Limits(connections=64)
 """Limits of requests to the page's server."""
 MOST_STREAMS = 16
 """Runs that are streamed at the same time, over all open pages."""
+SCRIPTS = ("picture.js", "heads.js", "audit.js", "explore.js")
+"""The page's scripts."""
 Answer = TypeVar("Answer")
 
 
@@ -168,10 +170,12 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
     async def styles() -> Response:
         return Response(shared_style + own_style, media_type="text/css")
 
-    scripts = {name: (here / name).read_text(encoding="utf-8") for name in ("explore.js", "picture.js")}
+    scripts = {name: (here / name).read_text(encoding="utf-8") for name in SCRIPTS}
 
     @app.get("/explore.js")
     @app.get("/picture.js")
+    @app.get("/audit.js")
+    @app.get("/heads.js")
     async def script(request: Request) -> Response:
         return Response(scripts[request.url.path[1:]], media_type="text/javascript")
 
@@ -188,6 +192,13 @@ def _pages(app: FastAPI, explorer: Explorer) -> None:
         if explorer.opened is None:
             raise HTTPException(404, "nothing was opened; start with: frostline explore FOLDER")
         return explorer.streamed(explorer.opened.messages())
+
+    @app.get("/opened/{number}")
+    def sights(number: int) -> Response:
+        known = () if explorer.opened is None else explorer.opened.sights
+        if not 0 <= number < len(known):
+            raise HTTPException(404, f"there is no text {number} whose heads can be looked through.")
+        return Response(known[number](), media_type="application/octet-stream")
 
 
 def _runs(app: FastAPI, explorer: Explorer) -> None:
