@@ -172,8 +172,8 @@ def test_no_bet_is_won_against_nine_of_ten_baselines():
 def test_proportions_of_lengths_break_no_promise(share):
     """1,000 baselines with two groups of 300: a share of one group; at most 129 lose a bet to normal texts.
 
-    Nine of ten are meant not to lose any; if one in ten did, 130 or more would for one seed in 900, and the seed is fixed.
-    A charge for the baseline's own proportions only lets 150 to 160 lose where all texts are of one group.
+    Nine of ten are meant to lose none; if one in ten did, 130 or more would for one seed in 900, and the seed is fixed.
+    With a charge for equal shares alone, 165 and 185 lose one where all texts are of one group.
     """
     rng, places = np.random.default_rng(7), 301
     bets = Alarm.once_in(1000, calibrated_by=[300, 300]).bets(np.arange(1, places + 1) / places)

@@ -6,8 +6,8 @@ with every normal text, the weighted mean of all R reaches N once in N normal te
 
 Calibration texts are a sample, so p-values of a real baseline are not quite uniform: over thousands of texts a bet that
 is fair on average over baselines wins against some of them. Every bet is therefore divided by the mean that it stays
-below for nine of ten baselines with so many calibration texts, whichever group of lengths the texts come from: the promise
-holds for a baseline, not for their average, and when weekend texts are longer than others.
+below for nine of ten baselines with so many calibration texts, whichever group of lengths the texts come from: the
+promise holds for a baseline, not for their average, and also when texts are longer at weekends.
 """
 
 import re
