@@ -219,6 +219,15 @@ def test_an_export_without_room_is_a_sentence(client, monkeypatch, tmp_path):
     assert answer.status == 507 and "TMPDIR" in answer.json()["error"]
 
 
+def test_a_defect_is_a_sentence_that_the_log_explains(client, monkeypatch, caplog):
+    """The log has the kind of error before the client has the answer that says so, however slow the log is."""
+    caplog.handler.addFilter(lambda record: not time.sleep(0.2))
+    monkeypatch.setattr(client.explorer, "predict", lambda *given: 1 / 0)
+    answer = client.get(f"/theory?{SMALL}")
+    assert answer.status == 500 and "the log has the kind of error" in answer.json()["error"]
+    assert "GET /theory failed: ZeroDivisionError" in caplog.text
+
+
 def test_what_cannot_be_run_is_not_handed_out(client):
     assert client.get("/spec.toml?beta=0").status == 422
 

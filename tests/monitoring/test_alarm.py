@@ -30,6 +30,16 @@ def test_a_fair_bet_is_not_thrown_away():
     assert (means > 0.99).all() and (means <= 1 + 1e-9).all()
 
 
+@pytest.mark.parametrize("count", [1, 30, 300, 5000])
+def test_the_density_is_that_of_ranks_by_hand(count):
+    """Shares s of density c/p, c = 1/(1 + log m): over the m ranks a mean of 1 − s + s·c·(1 + 1/2 + … + 1/m)."""
+    alarm, ranks = Alarm.once_in(20, calibrated_by=[count]), np.arange(1, count + 2)
+    gains = alarm.bets(ranks / (count + 1)) * np.exp(alarm.costs)
+    mean = (1 / ranks).sum() / (1 + np.log(count + 1))
+    assert mean <= 1 and gains.mean(0) == pytest.approx(1 + alarms.SHARES * (mean - 1))
+    assert (gains[1:] < gains[:-1]).all() and (alarm.bets(np.array(1e-9)) == alarm.bets(np.array(alarm.least))).all()
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(0, 60), st.floats(0, 1))
 def test_the_evidence_falls_as_p_rises(p, place, more):
     """A larger p-value anywhere never makes any later evidence larger, as long as nothing has rung."""
@@ -155,7 +165,7 @@ def test_no_bet_is_won_against_nine_of_ten_baselines():
     """Mean of every bet over 20,000 normal texts, for 100 baselines: above 1 for 18 of them at most.
 
     For nine of ten no bet is meant to be won; 19 or more lose one for one seed in 200, and the seed is fixed. Without
-    what each bet costs 31 do: bets are fair on average over baselines only.
+    what each bet costs 27 do: bets are fair on average over baselines only.
     """
     lost = 0
     for seed in range(100):
@@ -166,6 +176,21 @@ def test_no_bet_is_won_against_nine_of_ten_baselines():
         means = Alarm.once_in(1000, calibrated_by=fitted.counts.tolist()).bets(p).mean(0)
         lost += (means > 1.001).any()
     assert lost <= 18
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8, 1.0])
+def test_proportions_of_lengths_break_no_promise(share):
+    """1,000 baselines with two groups of 300: a share of one group; at most 129 lose a bet to normal texts.
+
+    Nine of ten are meant to lose none; if one in ten did, 130 or more would for one seed in 900, and the seed is fixed.
+    With a charge for equal shares alone, 145 and 161 lose one where all texts are of one group.
+    """
+    rng, places = np.random.default_rng(7), 301
+    bets = Alarm.once_in(1000, calibrated_by=[300, 300]).bets(np.arange(1, places + 1) / places)
+    # Given the calibration texts the chances of the ranks are spacings of uniform numbers.
+    chances = rng.dirichlet(np.ones(places), (1000, 2))
+    means = np.tensordot(chances, bets, 1)
+    assert ((share * means[:, 0] + (1 - share) * means[:, 1]) > 1).any(1).sum() <= 129
 
 
 FLOORS = {None: 1e-4, 150: 1 / 151, 1000: 1 / 1001}
@@ -196,10 +221,10 @@ def test_a_threshold_is_what_was_asked_for():
 
 
 def test_the_smaller_the_baseline_the_more_each_bet_costs():
-    """Costs are never a gain. The bet on the very strangest hangs on one calibration text per group, however many."""
+    """Costs are never a gain. They fall slowly: the smallest p-values hang on one calibration text, however many."""
     few, many = (Alarm.once_in(1000, calibrated_by=[count] * 4).costs for count in (50, 5000))
-    assert (few > 0).all() and (many > 0).all() and (Alarm.once_in(1000).costs == 0).all()
-    assert (few[:, 1] > 2 * many[:, 1]).all() and (few[:, 0] < 2 * many[:, 0]).all()
+    assert (few > 1.5 * many).all() and (few < 2 * many).all()
+    assert (many > 0).all() and (Alarm.once_in(1000).costs == 0).all()
 
 
 def test_a_quiet_stream_hovers_below_a_third_of_the_threshold():

@@ -84,7 +84,7 @@ def test_a_plan_of_several_sizes():
         assert all(row.bounds[share] < delay for share, delay in row.delays.items() if delay is not None)
         assert row.bounds[1.0] < row.bounds[0.1] < row.bounds[0.02] < np.inf
     assert f"{usual.delays[0.1]:,} ({usual.bounds[0.1]:,.0f})" in plan.describe()
-    assert plan.missing == ("Missing with 500 texts: 2% strange texts to be noticed takes about 2,000 texts.",)
+    assert plan.missing == ("Missing with 500 texts: 2% strange texts to be noticed takes about 3,000 texts.",)
     words = plan.describe()
     assert (
         "not noticed" in words

@@ -51,6 +51,23 @@ def test_older_event_files_are_brought_up_to_date(old_events):
     connect(old_events).close()
 
 
+def test_evidence_of_an_alarm_with_other_bets_is_forgotten(base, folder, tmp_path):
+    """Eight bets had eight sums. Texts are counted on, and who was ringing goes on until it is over."""
+    quiet = {"state": [5e6] * 8, "ringing": False, "rings": 0, "rang_in_all": 1, "texts_since": 9}
+    ringing = quiet | {"ringing": True, "rings": 1, "began_ago": 60.0, "rang_ago": 50.0}
+    state = {"texts": 40, "course": quiet, "sources": {"shop": {"texts": 30, "course": ringing}}}
+    with Events(tmp_path / "e.db", baseline=base.identity[:12]) as events:
+        events.add([], state)
+    with serving(base, folder, tmp_path / "e.db", false_alarm_every=1000) as client:
+        status = client.get("/status").json()
+        (shop,) = status["sources"]
+        assert (status["all"]["texts"], status["all"]["level"], status["all"]["severity"]) == (40, 0.0, "none")
+        assert (shop["texts"], shop["level"], shop["severity"]) == (30, 0.0, "warning")
+        assert client.score(["some text"])["alarm"]["sources"] == ["shop"]
+    with Events(tmp_path / "e.db", baseline=base.identity[:12]) as events:
+        assert len(events.state()["course"]["state"]) == 4
+
+
 def test_older_baselines_are_read(base, frost, folder, old_events, tmp_path):
     """Format 2 had no hash of the model's files."""
     tensors, told = load_file(frost), json.loads(open_header(frost))

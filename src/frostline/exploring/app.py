@@ -31,7 +31,7 @@ from frostline.runs import schema as specs
 from frostline.runs.build import build_heads
 from frostline.runs.predict import predict
 from frostline.runs.record import record
-from frostline.web.guard import Guard
+from frostline.web.guard import Guard, leave_to_guard
 from frostline.web.live_streams import LiveStreams
 from frostline.web.request_limits import Limits
 
@@ -145,6 +145,7 @@ def make_app(explorer: Explorer, *, hosts: Collection[str]) -> ASGIApp:
     async def explain(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": _sentence(error)}, 422)
 
+    app.add_exception_handler(Exception, leave_to_guard)
     known = ("/", "/run", "/theory", "/rows/B", "/rows/V", "/run.zip")
     return Guard(app, LIMITS, hosts=hosts, known=known, draining=lambda: explorer.stopping)
 

@@ -45,7 +45,7 @@ class DetectionDelay(Result):
     >>> from frostline.monitoring.alarm import Alarm
     >>> from frostline.monitoring.detection_delay import detection_delay
     >>> detection_delay(Alarm.once_in(1e5, calibrated_by=[500]), share=1.0, counts=[500])
-    DetectionDelay(1 of the texts strange: rings after 3 texts; the likelihood-ratio bound is 2)
+    DetectionDelay(1 of the texts strange: rings after 4 texts; the likelihood-ratio bound is 2)
     """
 
     share: float

@@ -22,7 +22,7 @@ from frostline.serving.batching import Late, Overloaded
 from frostline.serving.empty_texts import score_readable, with_empty
 from frostline.serving.service import SAVED_EVERY, Service
 from frostline.serving.submission import Submission
-from frostline.web.guard import DEFECT, Guard
+from frostline.web.guard import Guard, leave_to_guard
 from frostline.web.live_streams import LiveStreams
 
 OPEN = ("/", "/live.js", "/live.css", "/docs", "/openapi.json", "/healthz", "/readyz")
@@ -255,10 +255,7 @@ def _add_error_answers(app: FastAPI) -> None:
         assert isinstance(error, StarletteHTTPException)
         return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
-    @app.exception_handler(Exception)
-    async def fail(_: Request, error: Exception) -> JSONResponse:
-        # The guard logs the kind of error, once the answer is sent.
-        return JSONResponse({"error": DEFECT}, 500)
+    app.add_exception_handler(Exception, leave_to_guard)
 
     @app.exception_handler(RequestValidationError)
     async def explain(_: Request, error: Exception) -> JSONResponse:

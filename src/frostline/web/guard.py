@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Callable, Collection
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from frostline.log import LOG
@@ -178,6 +180,14 @@ class Guard:
             raise Refused(408, f"the body took longer than {self.limits.slow_seconds:g} s.", CLOSE) from None
         await self._drain(receive)
         raise large
+
+
+async def leave_to_guard(_: Request, error: Exception) -> Response:
+    """Handler, for a guarded application, of exceptions that no other handler takes: the guard logs and answers them.
+
+    Without it Starlette answers first and the guard logs later: a client could look into a log that has nothing yet.
+    """
+    raise error
 
 
 def _as_get(scope: Scope) -> Scope:
