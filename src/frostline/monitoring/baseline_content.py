@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from frostline.monitoring.closure import LEARNED
 from frostline.monitoring.judge import Judge
 
 
@@ -26,20 +27,33 @@ def content_tensors(judges: Mapping[str, Judge], texts: tuple[str, ...]) -> dict
 
 
 def judge_headers(judges: Mapping[str, Judge]) -> dict[str, dict[str, list[Any]]]:
-    """The rest of every level: the clouds it looks at, and names of kinds of broken text."""
+    """The rest of every level: clouds it looks at, layers it looks into, and names of kinds of broken text."""
+    return {level: _header(judge) for level, judge in judges.items()}
+
+
+def _header(judge: Judge) -> dict[str, list[Any]]:
+    detector = judge.detector
+    if detector.attention is not None:
+        return {"inside": list(judge.inside), "kinds": list(detector.attention.directions.kinds)}
     return {
-        level: {
-            "clouds": list(judge.clouds),
-            "kinds": list(judge.detector.directions.kinds),
-            "probes": list(judge.detector.probes.kinds),
-        }
-        for level, judge in judges.items()
+        "clouds": list(judge.clouds),
+        "kinds": list(detector.directions.kinds),
+        "probes": list(detector.probes.kinds),
     }
 
 
 def judge_tensors(judge: Judge) -> dict[str, Tensor]:
-    """The tensors of one level."""
+    """The tensors of one level; of a deep one those that the full one has not."""
     detector = judge.detector
+    if detector.attention is not None and judge.closure is not None:
+        return {
+            "attention.weights": detector.attention.directions.weights,
+            "attention.offsets": detector.attention.directions.offsets,
+            "standards.attention": detector.attention.kinds.quantiles,
+            "standards.parts": detector.parts.quantiles,
+            "calibration.table": judge.conformal.table,
+            "calibration.edges": judge.conformal.edges,
+        } | {f"closure.{name}": getattr(judge.closure, name) for name in LEARNED}
     return {
         "directions.weights": detector.directions.weights,
         "directions.offsets": detector.directions.offsets,

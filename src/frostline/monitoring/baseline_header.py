@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from frostline.monitoring.profile import LEVELS
+from frostline.monitoring.profile import READ
 from frostline.monitoring.surface import is_surface
 
-VERSION = 3
+VERSION = 4
 """Number of the format of ``.frost`` files that this version writes."""
 LONGEST_NAME = 4096
 """Largest number of characters in the name of a model: it may be a path, and no path is longer."""
@@ -30,12 +30,17 @@ def check_header(about: Mapping[str, Any]) -> None:
             raise ValueError(f"{key} is {brief(about[key])}, not {wanted}")
     if "surface" in about and not is_surface(about["surface"]):
         raise ValueError(f"surface is {brief(about['surface'])}, not lengths, shares and scripts of texts")
-    for level in LEVELS:
+    for level in (*READ, "deep"):
+        if level == "deep" and level not in about["judges"]:
+            continue
         judge = about["judges"].get(level)
-        if not isinstance(judge, dict) or not isinstance(judge.get("clouds"), list):
-            raise ValueError(f"its header has no clouds of the {level} level")
-        for part, fewest in (("kinds", 1), ("probes", 0)):
-            kinds = judge.get(part)
+        places, names = ("inside", ("kinds",)) if level == "deep" else ("clouds", ("kinds", "probes"))
+        if not isinstance(judge, dict) or not isinstance(judge.get(places), list):
+            raise ValueError(f"its header has no {places} of the {level} level")
+        if not all(map(_is_count, judge[places])):
+            raise ValueError(f"{places} of the {level} level are {brief(judge[places])}, not numbers of layers")
+        for part in names:
+            kinds, fewest = judge.get(part), 0 if part == "probes" else 1
             if (
                 not isinstance(kinds, list)
                 or not fewest <= len(kinds) <= MOST_KINDS

@@ -1,7 +1,7 @@
 """Reference texts read by a model: their profiles, and the states of single tokens that probes are learned from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from frostline.encoders.forward import batches
 from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 from frostline.encoders.tokenization import Tokenized
+from frostline.monitoring.closure import Closure, Gathering, Moments, insides
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.profile import Profile, profile
 from frostline.monitoring.token_probes import Probes
@@ -18,10 +19,14 @@ from frostline.monitoring.token_probes import Probes
 
 @dataclass(frozen=True, eq=False)
 class ReferenceStates:
-    """Profiles of all texts for every level; of the first few texts the token states too, their clouds side by side."""
+    """Profiles of all texts for every level; of the first few texts the token states too, their clouds side by side.
+
+    With a closure the first profiles have ``attention``; ``gathering`` is that of all texts, where it was asked for.
+    """
 
     profiles: Mapping[str, Profile]
     tokens: tuple[Float[Tensor, "_ f"], ...]
+    gathering: Gathering | None = None
 
 
 def read_reference(
@@ -31,6 +36,8 @@ def read_reference(
     levels: Mapping[str, tuple[int, ...]],
     *,
     probes: Mapping[str, Probes] | None = None,
+    closure: Closure | None = None,
+    gather: bool = False,
     sampled: int = 0,
 ) -> ReferenceStates:
     """Run the model once over the texts, with the same hooks that watch a model in use.
@@ -42,17 +49,24 @@ def read_reference(
     tokens: dict[int, Tensor] = {}
     numbers: tuple[int, ...] = ()
     order: list[int] = []
+    gatherings: list[Gathering] = []
 
     def keep(hidden: HiddenStates) -> None:
+        own = [] if closure is None else closure.insides(clouds, hidden.states)
+        of_clouds = hidden.states[: len(clouds)]
         for level, wanted in levels.items():
-            states = [state for cloud, state in zip(clouds, hidden.states, strict=True) if cloud in wanted]
-            texts = profile(states, hidden.present, None if probes is None else probes[level])
-            profiles[level].append(texts.without_tokens())
+            states = [state for cloud, state in zip(clouds, of_clouds, strict=True) if cloud in wanted]
+            texts = profile(states, hidden.present, None if probes is None else probes[level]).without_tokens()
+            if closure is not None and wanted == clouds:
+                texts = replace(texts, attention=closure.numbers(own, hidden.present))
+            profiles[level].append(texts)
+        if closure is not None and gather:
+            gatherings.append(closure.gather(own, hidden.present))
         for row, number in enumerate(numbers):
             if number < sampled:
-                tokens[number] = torch.cat([state[row, hidden.present[row]] for state in hidden.states], 1)
+                tokens[number] = torch.cat([state[row, hidden.present[row]] for state in of_clouds], 1)
 
-    tap = Tap(model, encoder, clouds, keep, strict=True)
+    tap = Tap(model, encoder, clouds, keep, inside=() if closure is None else closure.layers, strict=True)
     try:
         with torch.no_grad(), unwatched_passes():
             for batch in batches(tokenized):
@@ -65,4 +79,24 @@ def read_reference(
     return ReferenceStates(
         {level: Profile.joined(parts)[back] for level, parts in profiles.items()},
         tuple(tokens[number] for number in sorted(tokens)),
+        Gathering.joined(gatherings)[back] if gatherings else None,
     )
+
+
+def read_moments(
+    encoder: Encoder, model: Model, tokenized: Tokenized, clouds: tuple[int, ...], layers: tuple[int, ...]
+) -> Closure:
+    """The closure of the reference: mean and covariance of keys and values of its inner tokens."""
+    moments = Moments(layers)
+
+    def keep(hidden: HiddenStates) -> None:
+        moments.add(insides(layers, encoder.heads, clouds, hidden.states), hidden.present)
+
+    tap = Tap(model, encoder, clouds, keep, inside=layers, strict=True)
+    try:
+        with torch.no_grad(), unwatched_passes():
+            for batch in batches(tokenized):
+                model(**batch.inputs)
+    finally:
+        tap.close()
+    return moments.closure()

@@ -85,7 +85,7 @@ class SeenText:
 
 def seen_texts(texts: Assessment, rows: Sequence[int], first: int, time: float) -> list[SeenText]:
     """Copies of some texts of an assessment, whose first text has this number in the stream."""
-    few = texts.part(rows)
+    few = texts.part(rows).gathered()
     return [SeenText(first + row, time, few, place) for place, row in enumerate(rows)]
 
 
