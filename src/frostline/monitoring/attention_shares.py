@@ -6,17 +6,19 @@ computed: the cost grows with the number of tokens, not with its square.
 """
 
 from dataclasses import dataclass
+from math import log
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 ATOMS = ("first", "last", "self", "previous", "next")
 """Single tokens that a token pays attention to, in the order of the shares; the share of the cloud comes last."""
 NUMBERS = (*ATOMS, "coldness")
 """Names of the numbers of a head; coldness is σ/σ_N, above 1 where the cloud is frozen."""
-FEWEST = 2.0
-"""Number of cloud tokens from which on σ_N measures coldness; of one token it is 0."""
+LEAST_EDGE = (2 * log(2)) ** 0.5
+"""σ_N of two tokens, the smallest that coldness is measured by: of one token it is 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,7 @@ class Places:
     present: Bool[Tensor, "b n"]
     start: Int[Tensor, " b"]
     last: Int[Tensor, " b"]
-    atoms: Bool[Tensor, "b n 5"]
+    atoms: Bool[Tensor, "5 b n"]
     cloud: Float[Tensor, "b n"]
 
     @classmethod
@@ -39,10 +41,10 @@ class Places:
         start = present.int().argmax(1)
         last = (start + present.sum(1) - 1).clamp_min(0)
         inner = inside(present)
-        around = torch.nn.functional.pad(inner, (1, 1))
+        around = pad(inner, (1, 1))
         own = (torch.ones_like(inner), (last != start)[:, None].expand_as(inner), inner, around[:, :-2], around[:, 2:])
-        atoms = torch.stack(own, -1)
-        count = inner.sum(1, keepdim=True) - atoms[..., 2:].sum(-1)
+        atoms = torch.stack(own)
+        count = inner.sum(1, keepdim=True) - atoms[2:].sum(0)
         return cls(present, start, last, atoms, count.float())
 
     def mean(self, values: Float[Tensor, "b n *more"]) -> Float[Tensor, "b *more"]:
@@ -53,7 +55,7 @@ class Places:
 
 def inside(present: Bool[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
     """True for the inner tokens of every text: all but the first and the last."""
-    around = torch.nn.functional.pad(present, (1, 1))
+    around = pad(present, (1, 1))
     return present & around[:, :-2] & around[:, 2:]
 
 
@@ -61,18 +63,17 @@ def inside(present: Bool[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
 class Shares:
     """Attention of every token in every head: its weights on the atoms and on the cloud, and how the cloud tilts.
 
-    asking is the query over √k, coldness is σ/σ_N, and the mean of the cloud moves by ``tilt`` times its covariance.
+    coldness is σ/σ_N, and the mean of the cloud moves by ``tilt`` times its covariance with the logits.
     """
 
-    asking: Float[Tensor, "b n h k"]
-    weights: Float[Tensor, "b n h 6"]
+    weights: Float[Tensor, "6 b n h"]
     coldness: Float[Tensor, "b n h"]
     tilt: Float[Tensor, "b n h"]
 
     def numbers(self, places: Places) -> Float[Tensor, "b a"]:
         """Mean share of every atom and mean coldness, for every head of a text."""
-        each = torch.cat([self.weights[..., :-1], self.coldness[..., None]], -1)
-        return places.mean(each).flatten(1)
+        each = (*self.weights[:-1], self.coldness)
+        return torch.stack([places.mean(values) for values in each], -1).flatten(1)
 
 
 def shares(
@@ -83,38 +84,39 @@ def shares(
     places: Places,
 ) -> Shares:
     """Shares of attention when the keys of the cloud have this mean and covariance in every head."""
-    asking = query / query.shape[-1] ** 0.5
+    scale = query.shape[-1] ** -0.5
     rows = torch.arange(len(key), device=key.device)
-    ends = torch.stack([key[rows, places.start], key[rows, places.last]], -1)
-    to_ends = asking.transpose(1, 2) @ ends
-    around = torch.nn.functional.pad(key, (0, 0, 0, 0, 1, 1))
-    to_others = [torch.linalg.vecdot(asking, other) for other in (key, around[:, :-2], around[:, 2:], mean)]
-    tilted = _per_head(asking, covariance)
-    sigma = torch.linalg.vecdot(asking, tilted).clamp_min(0).sqrt()
+    dot = torch.linalg.vecdot
+    logits = [
+        dot(query, key[rows, places.start][:, None]),
+        dot(query, key[rows, places.last][:, None]),
+        dot(query, key),
+        pad(dot(query[:, 1:], key[:, :-1]), (0, 0, 1, 0)),
+        pad(dot(query[:, :-1], key[:, 1:]), (0, 0, 0, 1)),
+    ]
+    sigma = scale * dot(query, per_head(query, covariance)).clamp_min(0).sqrt()
     count = places.cloud[..., None]
     edge = (2 * count.clamp_min(1).log()).sqrt()
     frozen = sigma > edge
     mass = torch.where(frozen, sigma * edge - edge.square() / 2, sigma.square() / 2)
-    cloud = (count.log() + to_others.pop() + mass)[..., None]
-    atoms = torch.cat([to_ends.transpose(1, 2), torch.stack(to_others, -1)], -1)
-    atoms = atoms.masked_fill(~places.atoms[:, :, None], -torch.inf)
+    atoms = (scale * torch.stack(logits)).masked_fill(~places.atoms[..., None], -torch.inf)
+    cloud = count.log() + scale * dot(query, mean) + mass
     return Shares(
-        asking,
-        torch.cat([atoms, cloud], -1).softmax(-1),
-        sigma / edge.clamp_min((2 * torch.tensor(FEWEST).log()).sqrt().item()),
+        torch.cat([atoms, cloud[None]]).softmax(0),
+        sigma / edge.clamp_min(LEAST_EDGE),
         torch.where(frozen, edge / sigma.clamp_min(1e-12), 1.0),
     )
 
 
-def _per_head(x: Float[Tensor, "b n h k"], matrices: Float[Tensor, "h k m"]) -> Float[Tensor, "b n h m"]:
+def per_head(x: Float[Tensor, "b n h k"], matrices: Float[Tensor, "h k m"]) -> Float[Tensor, "b n h m"]:
     """x times the matrix of its head."""
-    b, n, h, _ = x.shape
     product = x.flatten(0, 1).transpose(0, 1) @ matrices
-    return product.transpose(0, 1).reshape(b, n, h, -1)
+    return product.transpose(0, 1).unflatten(0, x.shape[:2])
 
 
 def mean_value(
     own: Shares,
+    query: Float[Tensor, "b n h k"],
     value: Float[Tensor, "b n h k"],
     mean: Float[Tensor, "h k"],
     covariance: Float[Tensor, "h k k"],
@@ -122,16 +124,12 @@ def mean_value(
 ) -> Float[Tensor, "b n h k"]:
     """The mean that every head returns, with the values' mean and their covariance with the keys (key, value)."""
     rows = torch.arange(len(value), device=value.device)
-    around = torch.nn.functional.pad(value, (0, 0, 0, 0, 1, 1))
-    cloud = mean + own.tilt[..., None] * _per_head(own.asking, covariance)
-    tokens = (
-        value[rows, places.start][:, None],
-        value[rows, places.last][:, None],
-        value,
-        around[:, :-2],
-        around[:, 2:],
-        cloud,
-    )
-    return sum(
-        (own.weights[..., number, None] * token for number, token in enumerate(tokens)), torch.zeros_like(value)
-    )
+    weights = own.weights[..., None]
+    moved = own.tilt[..., None] * query.shape[-1] ** -0.5 * per_head(query, covariance)
+    found = weights[5] * (mean + moved)
+    found += weights[0] * value[rows, places.start][:, None]
+    found += weights[1] * value[rows, places.last][:, None]
+    found += weights[2] * value
+    found[:, 1:] += weights[3, :, 1:] * value[:, :-1]
+    found[:, :-1] += weights[4, :, :-1] * value[:, 1:]
+    return found

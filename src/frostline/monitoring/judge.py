@@ -11,7 +11,7 @@ from torch import Tensor
 
 from frostline.encoders.load import Encoder
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.closure import Closure, Gathering
+from frostline.monitoring.closure import Closure, Gathering, Inside
 from frostline.monitoring.detector import Detector, soft_maximum
 from frostline.monitoring.hooks import HiddenStates
 from frostline.monitoring.profile import Profile, profile
@@ -46,13 +46,12 @@ class Judge:
     def __call__(self, hidden: HiddenStates) -> "Assessment":
         """The assessment of every text, on the device of its hidden states."""
         texts = profile(hidden.states[: len(self.clouds)], hidden.present, self.detector.probes)
+        inside = () if self.closure is None else self.closure.insides(self.clouds, hidden.states)
         if self.closure is not None:
-            insides = self.closure.insides(self.clouds, hidden.states)
-            texts = replace(texts, attention=self.closure.numbers(insides, hidden.present))
+            texts = replace(texts, attention=self.closure.numbers(inside, hidden.present))
         parts, kinds = self.detector(texts)
         score = soft_maximum(parts)
         p_values = self.conformal.p_values(score, texts.lengths)
-        inside = () if self.closure is None else tuple(hidden.states)
         return Assessment(
             self, texts, parts, kinds, score, p_values, hidden.ids, hidden.rows, mask=hidden.mask, inside=inside
         )
@@ -77,7 +76,7 @@ class Assessment:
     ids       token ids, where they are known; they name the tokens of reasons
     rows      number of texts in the last pass; None: all texts
     mask      the attention mask, zero for padding; None where there is no padding
-    inside    the hidden states of a deep profile, until the gathering is computed from them
+    inside    what two layers did with the texts of a deep profile, until the gathering is computed from it
     gathering how much the tokens gather in a deep profile, once somebody has asked; it costs more than the score
     """
 
@@ -91,7 +90,7 @@ class Assessment:
     rows: int | None = None
     event: Any = None
     mask: Tensor | None = None
-    inside: tuple[Tensor, ...] = ()
+    inside: tuple[Inside, ...] = ()
     gathering: Gathering | None = None
 
     def gathered(self) -> "Assessment":
@@ -99,9 +98,8 @@ class Assessment:
         closure = self.judge.closure
         if closure is None or not self.inside:
             return self
-        present = HiddenStates(list(self.inside), self.mask, None).present
-        gathering = closure.gather(closure.insides(self.judge.clouds, self.inside), present)
-        return replace(self, gathering=gathering, inside=())
+        present = HiddenStates([self.inside[0].tokens], self.mask, None).present
+        return replace(self, gathering=closure.gather(self.inside, present), inside=())
 
     def ids_of(self, row: int) -> list[int] | None:
         """Token ids of one text without padding; None where they are not known."""
@@ -119,7 +117,7 @@ class Assessment:
 
 def _copy(thing: Any, rows: Sequence[int]) -> Any:
     """Some rows of a tensor, or of all tensors of a profile; other values as they are."""
-    if isinstance(thing, Profile | Gathering):
+    if isinstance(thing, Profile | Gathering | Inside):
         return type(thing)(*(_copy(getattr(thing, field.name), rows) for field in fields(thing)))
     if isinstance(thing, tuple):
         return tuple(_copy(each, rows) for each in thing)

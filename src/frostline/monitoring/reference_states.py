@@ -52,7 +52,7 @@ def read_reference(
     gatherings: list[Gathering] = []
 
     def keep(hidden: HiddenStates) -> None:
-        own = [] if closure is None else closure.insides(clouds, hidden.states)
+        own = () if closure is None else closure.insides(clouds, hidden.states)
         of_clouds = hidden.states[: len(clouds)]
         for level, wanted in levels.items():
             states = [state for cloud, state in zip(clouds, of_clouds, strict=True) if cloud in wanted]
