@@ -6,19 +6,11 @@ computed: the cost grows with the number of tokens, not with its square.
 """
 
 from dataclasses import dataclass
-from math import log
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
-
-ATOMS = ("first", "last", "self", "previous", "next")
-"""Single tokens that a token pays attention to, in the order of the shares; the share of the cloud comes last."""
-NUMBERS = (*ATOMS, "coldness")
-"""Names of the numbers of a head; coldness is σ/σ_N, above 1 where the cloud is frozen."""
-LEAST_EDGE = (2 * log(2)) ** 0.5
-"""σ_N of two tokens, the smallest that coldness is measured by: of one token it is 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +18,8 @@ class Places:
     """Places of the tokens of a batch, whichever side the padding is on.
 
     start, last  of the first and the last token of every text
-    atoms        whether a token has an atom of this kind that is not another one of its atoms
+    atoms        whether the first token, the last, the token itself, the one before and the one after it are atoms of
+                 their own for a token; no token is two atoms
     cloud        number of the tokens that are none of its atoms
     """
 
@@ -61,19 +54,13 @@ def inside(present: Bool[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Attention of every token in every head: its weights on the atoms and on the cloud, and how the cloud tilts.
+    """Attention of every token in every head: its weights on the atoms and, last, on the cloud, and how that tilts.
 
-    coldness is σ/σ_N, and the mean of the cloud moves by ``tilt`` times its covariance with the logits.
+    The mean of the cloud moves by ``tilt`` times the covariance of values and logits: f of eq. 17.
     """
 
     weights: Float[Tensor, "6 b n h"]
-    coldness: Float[Tensor, "b n h"]
     tilt: Float[Tensor, "b n h"]
-
-    def numbers(self, places: Places) -> Float[Tensor, "b a"]:
-        """Mean share of every atom and mean coldness, for every head of a text."""
-        each = (*self.weights[:-1], self.coldness)
-        return torch.stack([places.mean(values) for values in each], -1).flatten(1)
 
 
 def shares(
@@ -103,7 +90,6 @@ def shares(
     cloud = count.log() + scale * dot(query, mean) + mass
     return Shares(
         torch.cat([atoms, cloud[None]]).softmax(0),
-        sigma / edge.clamp_min(LEAST_EDGE),
         torch.where(frozen, edge / sigma.clamp_min(1e-12), 1.0),
     )
 
@@ -111,7 +97,7 @@ def shares(
 def per_head(x: Float[Tensor, "b n h k"], matrices: Float[Tensor, "h k m"]) -> Float[Tensor, "b n h m"]:
     """x times the matrix of its head."""
     product = x.flatten(0, 1).transpose(0, 1) @ matrices
-    return product.transpose(0, 1).unflatten(0, x.shape[:2])
+    return product.transpose(0, 1).reshape(*x.shape[:3], -1)
 
 
 def mean_value(

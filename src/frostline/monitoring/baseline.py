@@ -66,8 +66,10 @@ class Baseline(Result):
 
     def levels_in_words(self) -> str:
         """The levels of profile that there are, and why there is no deep one, as the end of a sentence."""
-        why = "" if "deep" in self.judges else (
-            " (a deep one takes a baseline of this version, and an encoder without positions inside attention)"
+        why = (
+            ""
+            if "deep" in self.judges
+            else (" (a deep one takes a baseline of this version, and an encoder without positions inside attention)")
         )
         return f"of this baseline it is one of {', '.join(self.judges)}{why}"
 
@@ -228,7 +230,7 @@ def baseline(
     learned = round(LEARNED * len(chosen))
     learning = Learning(encoder, live, tokenizer, chosen[:learned], chosen[learned:], seed=seed, report=report)
     return Baseline(
-        {level: learning.judge(level) for level in learning.levels},
+        learning.judges(),
         {
             "version": VERSION,
             "frostline": __version__,

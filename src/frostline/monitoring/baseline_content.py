@@ -27,33 +27,27 @@ def content_tensors(judges: Mapping[str, Judge], texts: tuple[str, ...]) -> dict
 
 
 def judge_headers(judges: Mapping[str, Judge]) -> dict[str, dict[str, list[Any]]]:
-    """The rest of every level: clouds it looks at, layers it looks into, and names of kinds of broken text."""
-    return {level: _header(judge) for level, judge in judges.items()}
+    """The rest of every level: clouds it looks at and names of kinds of broken text; layers that a deep one looks into.
 
-
-def _header(judge: Judge) -> dict[str, list[Any]]:
-    detector = judge.detector
-    if detector.attention is not None:
-        return {"inside": list(judge.inside), "kinds": list(detector.attention.directions.kinds)}
+    The deep judge is the full one with a closure: nothing else of it is in a file.
+    """
     return {
-        "clouds": list(judge.clouds),
-        "kinds": list(detector.directions.kinds),
-        "probes": list(detector.probes.kinds),
+        level: {"inside": list(judge.inside)}
+        if judge.closure is not None
+        else {
+            "clouds": list(judge.clouds),
+            "kinds": list(judge.detector.directions.kinds),
+            "probes": list(judge.detector.probes.kinds),
+        }
+        for level, judge in judges.items()
     }
 
 
 def judge_tensors(judge: Judge) -> dict[str, Tensor]:
-    """The tensors of one level; of a deep one those that the full one has not."""
+    """The tensors of one level."""
+    if judge.closure is not None:
+        return {f"closure.{name}": getattr(judge.closure, name) for name in LEARNED}
     detector = judge.detector
-    if detector.attention is not None and judge.closure is not None:
-        return {
-            "attention.weights": detector.attention.directions.weights,
-            "attention.offsets": detector.attention.directions.offsets,
-            "standards.attention": detector.attention.kinds.quantiles,
-            "standards.parts": detector.parts.quantiles,
-            "calibration.table": judge.conformal.table,
-            "calibration.edges": judge.conformal.edges,
-        } | {f"closure.{name}": getattr(judge.closure, name) for name in LEARNED}
     return {
         "directions.weights": detector.directions.weights,
         "directions.offsets": detector.directions.offsets,

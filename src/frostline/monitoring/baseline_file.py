@@ -13,16 +13,15 @@ from torch import Tensor
 
 from frostline.errors import BadBaseline
 from frostline.files.atomic import write_atomically
-from frostline.monitoring.attention_shares import NUMBERS
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.baseline_content import content_hash, content_tensors, judge_headers, judge_tensors
 from frostline.monitoring.baseline_header import VERSION, brief, check_header
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.closure import Closure
 from frostline.monitoring.corruption_directions import Directions
-from frostline.monitoring.detector import PARTS, TABLE, AttentionPart, Detector, Standards
+from frostline.monitoring.detector import PARTS, TABLE, Detector, Standards
 from frostline.monitoring.judge import Judge
-from frostline.monitoring.profile import READ, clouds_of, names
+from frostline.monitoring.profile import LEVELS, clouds_of, names
 from frostline.monitoring.token_probes import Probes
 
 OLDEST = 2
@@ -73,9 +72,10 @@ def load_baseline(path: str | Path) -> Baseline:
         check_header(about)
         headers = about.pop("judges")
         _, layers, dimension = about["shape"]
-        judges = {level: _judge(tensors, level, headers[level], layers, dimension) for level in READ}
+        judges = {level: _judge(tensors, level, headers[level], layers, dimension) for level in LEVELS}
         if "deep" in headers:
-            judges["deep"] = _deep_judge(tensors, headers["deep"], judges["full"])
+            full = judges["full"]
+            judges["deep"] = replace(full, closure=_closure(tensors, headers["deep"]["inside"], full.clouds))
         texts = _texts(tensors.pop("texts")) if "texts" in tensors else ()
         if others := set(tensors) - {f"{level}.{name}" for level in judges for name in judge_tensors(judges[level])}:
             raise ValueError(f"{len(others)} tensors are none of a baseline, {brief(min(others))} among them")
@@ -146,44 +146,29 @@ def _judge(tensors: Mapping[str, Tensor], level: str, header: Mapping[str, Any],
         Standards(checked("standards.kinds", kinds + probes, len(TABLE))),
         Standards(checked("standards.parts", len(PARTS), len(TABLE))),
     )
-    return Judge(clouds, detector, _conformal(checked))
-
-
-def _deep_judge(tensors: Mapping[str, Tensor], header: Mapping[str, Any], full: Judge) -> Judge:
-    """The deep judge: the full one with a part and a closure more, and with a calibration of its own."""
-    clouds, inside, kinds = full.clouds, header["inside"], len(header["kinds"])
-    if not set(inside) < set(clouds) or sorted(set(inside)) != inside:
-        raise ValueError(f"it looks into layers {brief(inside)}, which are not among the clouds {list(clouds)}")
-    checked = _Checked(tensors, "deep")
-    layers = len(inside)
-    keys = checked("closure.keys", layers, None, None)
-    heads, size = keys.shape[1:]
-    matrices = layers, heads, size, size
-    closure = Closure(
-        tuple(inside),
-        keys,
-        checked("closure.values", *keys.shape),
-        checked("closure.keys_keys", *matrices),
-        checked("closure.keys_values", *matrices),
-        checked("closure.line", layers, 2),
-        checked("closure.spread", layers),
-    )
-    directions = Directions(
-        tuple(header["kinds"]),
-        checked("attention.weights", kinds, 1 + layers * heads * len(NUMBERS)),
-        checked("attention.offsets", kinds),
-    )
-    part = AttentionPart(directions, Standards(checked("standards.attention", kinds, len(TABLE))))
-    parts = Standards(checked("standards.parts", len(PARTS) + 1, len(TABLE)))
-    return Judge(clouds, replace(full.detector, attention=part, parts=parts), _conformal(checked), closure)
-
-
-def _conformal(checked: "_Checked") -> Conformal:
     table = checked("calibration.table", None, None, filled=True)
     edges = checked("calibration.edges", len(table) - 1)
     if not bool((table[:, 1:] >= table[:, :-1]).all() and table[:, 0].isfinite().all() and (edges.diff() > 0).all()):
-        raise ValueError(f"{checked.level}.calibration is not in order")
-    return Conformal(table, edges)
+        raise ValueError(f"{level}.calibration is not in order")
+    return Judge(clouds, detector, Conformal(table, edges))
+
+
+def _closure(tensors: Mapping[str, Tensor], inside: list[int], clouds: tuple[int, ...]) -> Closure:
+    """The closure of a deep judge."""
+    if not inside or not set(inside) < set(clouds) or sorted(set(inside)) != inside:
+        raise ValueError(f"it looks into layers {brief(inside)}, which no clouds of {list(clouds)} enter")
+    checked = _Checked(tensors, "deep")
+    keys = checked("closure.keys", len(inside), None, None)
+    _, heads, size = keys.shape
+    return Closure(
+        tuple(inside),
+        keys,
+        checked("closure.values", len(inside), heads, size),
+        checked("closure.keys_keys", len(inside), heads, size, size),
+        checked("closure.keys_values", len(inside), heads, size, size),
+        checked("closure.line", len(inside), 2),
+        checked("closure.spread", len(inside)),
+    )
 
 
 @dataclass(frozen=True)

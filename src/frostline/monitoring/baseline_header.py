@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from frostline.monitoring.profile import READ
+from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.surface import is_surface
 
 VERSION = 4
@@ -30,23 +30,22 @@ def check_header(about: Mapping[str, Any]) -> None:
             raise ValueError(f"{key} is {brief(about[key])}, not {wanted}")
     if "surface" in about and not is_surface(about["surface"]):
         raise ValueError(f"surface is {brief(about['surface'])}, not lengths, shares and scripts of texts")
-    for level in (*READ, "deep"):
-        if level == "deep" and level not in about["judges"]:
-            continue
+    for level in LEVELS:
         judge = about["judges"].get(level)
-        places, names = ("inside", ("kinds",)) if level == "deep" else ("clouds", ("kinds", "probes"))
-        if not isinstance(judge, dict) or not isinstance(judge.get(places), list):
-            raise ValueError(f"its header has no {places} of the {level} level")
-        if not all(map(_is_count, judge[places])):
-            raise ValueError(f"{places} of the {level} level are {brief(judge[places])}, not numbers of layers")
-        for part in names:
-            kinds, fewest = judge.get(part), 0 if part == "probes" else 1
+        if not isinstance(judge, dict) or not isinstance(judge.get("clouds"), list):
+            raise ValueError(f"its header has no clouds of the {level} level")
+        for part, fewest in (("kinds", 1), ("probes", 0)):
+            kinds = judge.get(part)
             if (
                 not isinstance(kinds, list)
                 or not fewest <= len(kinds) <= MOST_KINDS
                 or not all(map(is_short_name, kinds))
             ):
                 raise ValueError(f"{part} of the {level} level are {brief(kinds)}, not a list of names")
+    deep = about["judges"].get("deep", {"inside": []})
+    inside = deep.get("inside") if isinstance(deep, dict) else None
+    if not isinstance(inside, list) or not all(map(_is_count, inside)):
+        raise ValueError(f"the deep level is {brief(deep)}, not numbers of layers")
 
 
 def brief(thing: object) -> str:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from frostline.encoders.load import Encoder
-from frostline.monitoring.attention_shares import Places, Shares, inside, mean_value, shares
+from frostline.monitoring.attention_shares import Places, inside, mean_value, shares
 
 PARTS = ("query", "key", "value", "output")
 """Modules of a layer whose results are read, by the names that a family has for them."""
@@ -48,7 +48,7 @@ class Inside:
     @classmethod
     def of(cls, tokens: Tensor, parts: Sequence[Tensor], heads: int) -> "Inside":
         """From the results of the modules ``PARTS``."""
-        query, key, value = (part.float().unflatten(-1, (heads, -1)) for part in parts[:3])
+        query, key, value = (part.float().reshape(*part.shape[:2], heads, -1) for part in parts[:3])
         return cls(tokens.float(), query, key, value, parts[3].float())
 
     def __getitem__(self, rows: slice) -> "Inside":
@@ -111,19 +111,6 @@ class Closure:
         """The inside of its layers, from the states that hooks hand over."""
         return insides(self.layers, self.keys.shape[1], clouds, states)
 
-    def shares(self, number: int, own: Inside, places: Places) -> Shares:
-        """Shares of attention in one of the layers."""
-        return shares(own.query, own.key, self.keys[number], self.keys_keys[number], places)
-
-    def numbers(self, insides: Sequence[Inside], present: Bool[Tensor, "b n"]) -> Float[Tensor, "b a"]:
-        """What attention does with every text, head by head, in both layers."""
-        found = []
-        for rows in _portions(present):
-            places = Places.of(present[rows])
-            each = (self.shares(number, own[rows], places).numbers(places) for number, own in enumerate(insides))
-            found.append(torch.cat(list(each), 1))
-        return torch.cat(found)
-
     def gather(self, insides: Sequence[Inside], present: Bool[Tensor, "b n"]) -> Gathering:
         """Resultant length of the centred tokens after the attention half, and the one that the law expects."""
         found = [self._gather([own[rows] for own in insides], present[rows]) for rows in _portions(present)]
@@ -134,9 +121,8 @@ class Closure:
         places = Places.of(present)
         observed, expected = [], []
         for number, own in enumerate(insides):
-            means = mean_value(
-                self.shares(number, own, places), own.query, own.value, self.values[number], self.keys_values[number], places
-            )
+            paid = shares(own.query, own.key, self.keys[number], self.keys_keys[number], places)
+            means = mean_value(paid, own.query, own.value, self.values[number], self.keys_values[number], places)
             update = means.flatten(2) @ self.output[number].T + self.bias[number]
             observed.append(_resultant(own.tokens + own.update, places))
             expected.append(_resultant(own.tokens + update, places))
@@ -176,7 +162,7 @@ class Moments:
     """Sums over the inner tokens of a reference, batch by batch, in float64."""
 
     def __init__(self, layers: tuple[int, ...]):
-        self._layers = layers
+        self.layers = layers
         self._sums: list[list[Tensor]] = []
         self._count = 0.0
 
@@ -190,9 +176,7 @@ class Moments:
             keys = key.transpose(0, 1)
             sums.append([key.sum(0), value.sum(0), keys.mT @ keys, keys.mT @ value.transpose(0, 1)])
         before = self._sums or [[torch.zeros_like(new) for new in layer] for layer in sums]
-        self._sums = [
-            [old + new for old, new in zip(*pair, strict=True)] for pair in zip(before, sums, strict=True)
-        ]
+        self._sums = [[old + new for old, new in zip(*pair, strict=True)] for pair in zip(before, sums, strict=True)]
 
     def closure(self) -> Closure:
         """The closure of these tokens; its error is not known yet."""
@@ -209,5 +193,5 @@ class Moments:
                 )
             )
         keys, values, keys_keys, keys_values = (torch.stack(each).float() for each in zip(*found, strict=True))
-        none = torch.zeros(len(self._layers), 2)
-        return Closure(self._layers, keys, values, keys_keys, keys_values, none, none[:, 0])
+        none = torch.zeros(len(self.layers), 2)
+        return Closure(self.layers, keys, values, keys_keys, keys_values, none, none[:, 0])

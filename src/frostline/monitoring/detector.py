@@ -5,7 +5,6 @@ words          probes for single words that do not belong, one per kind; their e
 foreign        mean distance of the text's passages from a codebook of the reference's passages
 passage        the same distance of the most foreign passage
 concentration  Mahalanobis distance of the layer-wise numbers (spread, order, ends)
-attention      of deep profiles only: directions like those of ``broken`` for where the heads' attention goes
 
 Each part is turned into a standard normal on calibration texts; the score is their soft maximum: one strong sign counts
 more than several weak ones, and none can outvote another.
@@ -29,7 +28,7 @@ from frostline.monitoring.profile import Profile, resultants
 from frostline.monitoring.token_probes import Probes
 
 PARTS = ("broken", "words", "foreign", "passage", "concentration")
-"""Names of the parts of a score, in the order of the columns; ``attention`` follows in a deep profile."""
+"""Names of the parts of a score, in the order of the columns."""
 CODES = 300
 """Largest number of entries in the codebook."""
 ROUNDS = 12
@@ -69,10 +68,7 @@ def _normal_quantiles(device: torch.device) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Detector:
-    """Everything learned from reference texts; ``cosines`` are the mean cosines of two tokens of a text, per cloud.
-
-    ``attention`` is the learned part of a deep profile, None in others.
-    """
+    """Everything learned from reference texts; ``cosines`` are the mean cosines of two tokens of a text, per cloud."""
 
     directions: Directions
     probes: Probes
@@ -82,12 +78,6 @@ class Detector:
     cosines: Float[Tensor, " clouds"]
     kinds: Standards
     parts: Standards
-    attention: "AttentionPart | None" = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the parts."""
-        return PARTS if self.attention is None else (*PARTS, "attention")
 
     @classmethod
     def learn(
@@ -118,37 +108,33 @@ class Detector:
     def standardised(self, calibration: Profile) -> "Detector":
         """The same detector with standards from these texts."""
         ready = replace(self, kinds=Standards.fit(self.evidence(calibration)))
-        if self.attention is not None:
-            ready = replace(ready, attention=self.attention.standardised(calibration))
         return replace(ready, parts=Standards.fit(ready.raw(calibration)[0]))
 
     def evidence(self, texts: Profile) -> Float[Tensor, "n kinds"]:
         """Evidence for every kind of broken text, then for every kind of changed word."""
         return torch.cat([self.directions(texts.features), texts.words], 1)
 
-    def raw(self, texts: Profile) -> tuple[Float[Tensor, "n parts"], Float[Tensor, "n kinds"]]:
+    def raw(self, texts: Profile) -> tuple[Float[Tensor, "n 5"], Float[Tensor, "n kinds"]]:
         """Scores of the parts before they are standardised, and standard scores of every kind."""
         kinds = self.kinds(self.evidence(texts))
-        surprise = _surprise(kinds)
+        surprise = -torch.special.log_ndtr(-kinds)
         broken = len(self.directions.kinds)
         distances = self.distances(texts.passages)
         numbers = (texts.numbers - self.centre) @ self.whitening
-        columns = [
+        columns = (
             surprise[:, :broken].sum(1),
             surprise[:, broken:].sum(1),
             distances.mean(1),
             distances.amax(1),
             numbers.square().sum(1).add(1e-12).log(),
-        ]
-        if self.attention is not None:
-            columns.append(_surprise(self.attention(texts)).sum(1))
+        )
         return torch.stack(columns, 1), kinds
 
     def distances(self, passages: Float[Tensor, "n 4 e"]) -> Float[Tensor, "n 4"]:
         """Distance of every passage from the closest entry of the codebook."""
         return 1 - (passages @ self.codes.T).amax(-1)
 
-    def __call__(self, texts: Profile) -> tuple[Float[Tensor, "n parts"], Float[Tensor, "n kinds"]]:
+    def __call__(self, texts: Profile) -> tuple[Float[Tensor, "n 5"], Float[Tensor, "n kinds"]]:
         """Standard normal scores of every part, and of every kind of broken text and of changed word."""
         raw, kinds = self.raw(texts)
         return self.parts(raw), kinds
@@ -161,40 +147,6 @@ class Detector:
         """Resultant length of n tokens whose cosines are as in the reference: R² = 1/n + (1 − 1/n)·c."""
         share = (-lengths[:, None]).exp()
         return (share + (1 - share) * self.cosines).clamp_min(0).sqrt()
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionPart:
-    """Directions that tell where attention goes in broken copies from where it goes in the reference."""
-
-    directions: Directions
-    kinds: Standards
-
-    @classmethod
-    def learn(cls, reference: Profile, broken: Mapping[str, Profile]) -> "AttentionPart":
-        """From profiles with ``attention``; not standardised yet."""
-        pairs = min(len(reference), *(len(copies) for copies in broken.values()))
-        copies = {kind: _attention(profiles) for kind, profiles in broken.items()}
-        directions = learn_directions(_attention(reference[:pairs]), copies)
-        return cls(directions, Standards(torch.zeros(0, len(TABLE))))
-
-    def standardised(self, calibration: Profile) -> "AttentionPart":
-        """The same part with standards from these texts."""
-        return replace(self, kinds=Standards.fit(self.directions(_attention(calibration))))
-
-    def __call__(self, texts: Profile) -> Float[Tensor, "n kinds"]:
-        """Standard normal evidence for every kind."""
-        return self.kinds(self.directions(_attention(texts)))
-
-
-def _attention(texts: Profile) -> Float[Tensor, "n f"]:
-    """The length of a text and where attention goes in it."""
-    assert texts.attention is not None
-    return torch.cat([texts.lengths[:, None], texts.attention], 1)
-
-
-def _surprise(kinds: Float[Tensor, "n kinds"]) -> Float[Tensor, "n kinds"]:
-    return -torch.special.log_ndtr(-kinds)
 
 
 def soft_maximum(parts: Float[Tensor, "n parts"]) -> Float[Tensor, " n"]:

@@ -146,7 +146,7 @@ class Tap:
             if self._pass.count in self._clouds:
                 self._leave(self._pass.count, module, inputs, result)
 
-    def _leave_part(self, layer: int | None, part: str, module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
+    def _leave_part(self, layer: int | None, part: str, module: nn.Module, inputs: Any, result: Any) -> None:
         states = getattr(self._pass, "states", None)
         if states is not None:
             # One module for every layer: layers that have ended are counted.

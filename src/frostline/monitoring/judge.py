@@ -47,8 +47,6 @@ class Judge:
         """The assessment of every text, on the device of its hidden states."""
         texts = profile(hidden.states[: len(self.clouds)], hidden.present, self.detector.probes)
         inside = () if self.closure is None else self.closure.insides(self.clouds, hidden.states)
-        if self.closure is not None:
-            texts = replace(texts, attention=self.closure.numbers(inside, hidden.present))
         parts, kinds = self.detector(texts)
         score = soft_maximum(parts)
         p_values = self.conformal.p_values(score, texts.lengths)
@@ -82,7 +80,7 @@ class Assessment:
 
     judge: Judge
     profile: Profile
-    parts: Float[Tensor, "n parts"]
+    parts: Float[Tensor, "n 5"]
     kinds: Float[Tensor, "n kinds"]
     score: Float[Tensor, " n"]
     p_values: Float[Tensor, " n"]

@@ -12,18 +12,16 @@ from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 from frostline.encoders.tokenization import Tokenized, tokenize
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.closure import Closure, layers_of
+from frostline.monitoring.closure import Closure, Moments, layers_of
 from frostline.monitoring.corruptions import LOCAL, Corruption, corrupted, corruptions
-from frostline.monitoring.detector import AttentionPart, Detector
+from frostline.monitoring.detector import Detector
 from frostline.monitoring.judge import Judge
-from frostline.monitoring.profile import READ, Profile, clouds_of
-from frostline.monitoring.reference_states import ReferenceStates, read_moments, read_reference
+from frostline.monitoring.profile import LEVELS, Profile, clouds_of
+from frostline.monitoring.reference_states import ReferenceStates, read_reference
 from frostline.monitoring.reference_texts import LONGEST, have_tokens
 from frostline.monitoring.token_probes import Probes, changed_tokens, learn_probe
 from frostline.progress import Report as Report
 
-MOMENTS = 1000
-"""Largest number of reference texts that give the moments of the population's cloud."""
 COPIES = 4000
 """Largest number of reference texts that broken copies are made of."""
 PROBED = 10**8
@@ -51,73 +49,58 @@ class Learning:
         report: Report | None = None,
     ):
         tell = report or (lambda part, what, done, total: None)
-        read = {level: clouds_of(encoder.layers, level) for level in READ}
-        self._read_levels = read
-        inside = layers_of(encoder, read["full"])
-        self.levels = read | ({"deep": read["full"]} if inside else {})
+        self.levels = {level: clouds_of(encoder.layers, level) for level in LEVELS}
+        inside = layers_of(encoder, self.levels["full"])
+        moments = Moments(inside) if inside else None
         self.seed = seed
-        self._detectors: dict[str, Detector] = {}
         self._encoder, self._model, self._tokenizer = encoder, model, tokenizer
         kinds = corruptions(reference, tokenizer, model.get_input_embeddings().weight)
         total = len(kinds) + 2
         known = self._tokenized(reference)
         tell("reading", "reference", 0, total)
-        self.closure: Closure | None = None
-        if inside:
-            some = self._tokenized(reference[:MOMENTS])
-            self.closure = read_moments(encoder, model, some, read["full"], inside).bound(encoder)
-        self.reference = self._read(known).profiles
-        self.broken: dict[str, dict[str, Profile]] = {level: {} for level in READ}
-        learned: dict[str, dict[str, LearnedProbe | None]] = {level: {} for level in READ}
+        self.reference = self._read(known, moments=moments).profiles
+        self.broken: dict[str, dict[str, Profile]] = {level: {} for level in LEVELS}
+        learned: dict[str, dict[str, LearnedProbe | None]] = {level: {} for level in LEVELS}
         for number, (kind, corruption) in enumerate(kinds.items()):
             tell("reading", f"{kind} copies", number + 1, total)
             copies = self._broken_copies(reference[:COPIES], corruption)
             states = self._read(copies, sampled=self._texts_for_probes(known) if kind in LOCAL else 0)
-            for level in READ:
+            for level in LEVELS:
                 self.broken[level][kind] = states.profiles[level]
             if kind in LOCAL:
                 for level, probe in self._learned_probes(known, copies, states).items():
                     learned[level][kind] = probe
-        self.probes = {level: self._probes(learned[level], clouds) for level, clouds in read.items()}
+        self.probes = {level: self._probes(learned[level], clouds) for level, clouds in self.levels.items()}
         tell("reading", "calibration", total - 1, total)
-        others = self._read(self._tokenized(held_out), probes=self.probes, gather=True)
+        closure = None if moments is None else moments.closure().bound(encoder)
+        others = self._read(self._tokenized(held_out), probes=self.probes, closure=closure)
         half = len(held_out) // 2
         self.standards = {level: texts[:half] for level, texts in others.profiles.items()}
         self.judging = {level: texts[half:] for level, texts in others.profiles.items()}
-        if self.closure is not None and others.gathering is not None:
-            lengths = others.profiles["full"].lengths
-            self.closure = self.closure.calibrated(others.gathering, lengths, half)
+        self.closure: Closure | None = None
+        if closure is not None and others.gathering is not None:
+            self.closure = closure.calibrated(others.gathering, others.profiles["full"].lengths, half)
         tell("learning", "directions, codebook, density", 1, 1)
 
+    def judges(self) -> dict[str, Judge]:
+        """The judges of all levels; the deep one is the full one with a closure, where there is one."""
+        judges = {level: self.judge(level) for level in LEVELS}
+        return judges if self.closure is None else judges | {"deep": replace(judges["full"], closure=self.closure)}
+
     def judge(self, level: str) -> Judge:
-        """The judge of one level: a detector learned from the reference, calibrated on texts it has not seen.
-
-        A deep one has the detector of the full one and the part of attention beside it.
-        """
-        read = "full" if level == "deep" else level
-        standards, judging = self.standards[read], self.judging[read]
-        detector = self._detector(read)
-        if level == "deep":
-            part = AttentionPart.learn(self.reference[read], self.broken[read])
-            detector = replace(detector, attention=part).standardised(standards)
+        """The judge of one level: a detector learned from the reference, calibrated on texts it has not seen."""
+        detector = Detector.learn(
+            self.reference[level], self.broken[level], self.probes[level], self.standards[level], seed=self.seed
+        )
+        judging = self.judging[level]
         conformal = Conformal.fit(detector.score(judging).numpy(), judging.lengths.numpy())
-        return Judge(self.levels[level], detector, conformal, self.closure if level == "deep" else None)
-
-    def _detector(self, level: str) -> Detector:
-        """The detector of a level that is read; learned once."""
-        if level not in self._detectors:
-            self._detectors[level] = Detector.learn(
-                self.reference[level], self.broken[level], self.probes[level], self.standards[level], seed=self.seed
-            )
-        return self._detectors[level]
+        return Judge(self.levels[level], detector, conformal)
 
     def _tokenized(self, texts: Sequence[str]) -> Tokenized:
         return tokenize(self._encoder, self._tokenizer, texts, most=LONGEST)
 
     def _read(self, tokenized: Tokenized, **settings: Any) -> ReferenceStates:
-        return read_reference(
-            self._encoder, self._model, tokenized, self._read_levels, closure=self.closure, **settings
-        )
+        return read_reference(self._encoder, self._model, tokenized, self.levels, **settings)
 
     def _broken_copies(self, originals: Sequence[str], corruption: Corruption) -> Tokenized:
         """Broken copies; a text whose copy has no token at all stays as it is."""
@@ -140,7 +123,7 @@ class Learning:
         # The light level reads the last clouds, which are last in the token states too.
         return {
             level: learn_probe(tokens[:, -len(clouds) * self._encoder.dimension :], changed)
-            for level, clouds in self._read_levels.items()
+            for level, clouds in self.levels.items()
         }
 
     def _probes(self, learned: Mapping[str, LearnedProbe | None], clouds: tuple[int, ...]) -> Probes:

@@ -5,7 +5,7 @@ texts. The cost does not grow with the model's depth: at most four clouds are re
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,13 +14,11 @@ from torch import Tensor
 
 from frostline.monitoring.token_probes import Probes, States
 
-LEVELS = ("full", "light", "deep")
-"""Levels of a profile: up to four clouds; the output alone; the four clouds and the inside of two layers.
+LEVELS = ("full", "light")
+"""Levels of a profile: a full one reads up to four clouds, a light one the output alone.
 
-A baseline has no deep level where it cannot be had: of encoders with positions inside attention, and in older files.
+A judge of level "deep" reads a full profile and looks into two layers besides (``closure``).
 """
-READ = ("full", "light")
-"""Levels whose clouds are read for themselves; a deep profile is a full one with ``attention``."""
 CLOUDS = 4
 """Clouds of a full profile: the input, the output, and two between them."""
 STACKED = 2**18
@@ -62,7 +60,6 @@ class Profile:
     passages  mean tokens of four parts of the text, at the last two clouds, as unit vectors
     words     evidence of every probe, in the log-mean over the tokens
     tokens    the same token by token, for reasons; None in profiles of many batches, whose lengths differ
-    attention what the heads of two layers do with the text (``attention_shares``); None unless the profile is deep
     """
 
     means: Float[Tensor, "b m"]
@@ -70,7 +67,6 @@ class Profile:
     passages: Float[Tensor, "b 4 e"]
     words: Float[Tensor, "b kinds"]
     tokens: Float[Tensor, "b kinds n"] | None = None
-    attention: Float[Tensor, "b a"] | None = None
 
     def without_tokens(self) -> "Profile":
         """The same profile, smaller."""
@@ -79,15 +75,15 @@ class Profile:
     @classmethod
     def joined(cls, parts: "Sequence[Profile]") -> "Profile":
         """Profiles of several batches as one, without tokens."""
-        columns = [field.name for field in fields(cls) if getattr(parts[0], field.name) is not None]
-        return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in columns})
+        columns = ("means", "numbers", "passages", "words")
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in columns))
 
     def __len__(self) -> int:
         return len(self.means)
 
     def __getitem__(self, rows: Tensor | slice) -> "Profile":
-        values = (getattr(self, field.name) for field in fields(self))
-        return Profile(*(None if value is None else value[rows] for value in values))
+        tokens = None if self.tokens is None else self.tokens[rows]
+        return Profile(self.means[rows], self.numbers[rows], self.passages[rows], self.words[rows], tokens)
 
     @property
     def lengths(self) -> Float[Tensor, " b"]:
@@ -101,7 +97,7 @@ class Profile:
 
 
 def clouds_of(layers: int, level: str) -> tuple[int, ...]:
-    """Numbers of the clouds that a profile reads, 0 being before the first layer; those of a deep one are a full one's."""
+    """Numbers of the clouds that a profile reads, 0 being before the first layer; ``level`` is full or light."""
     if level == "light":
         return (layers,)
     return tuple(sorted({round(place) for place in np.linspace(0, layers, CLOUDS)}))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from frostline.monitoring.detector import PARTS
 from frostline.monitoring.judge import Assessment
 from frostline.monitoring.profile import OF_CLOUD, names, resultants
 from frostline.monitoring.surface import SurfaceReference, read_surface
@@ -56,8 +57,8 @@ class Reason(Result):
     Parameters
     ----------
     part
-        The plain fact: script, markup, repetition or length; the part of the score: broken, words, foreign, passage,
-        concentration or attention; or "gathering" where the tokens of a deep profile gather more or less than expected.
+        The plain fact: script, markup, repetition or length; the part of the score: broken, words, foreign, passage or
+        concentration; or "gathering" where the tokens of a deep profile gather more or less than expected.
     sigma
         How many standard deviations the part of the score lies above its usual value; for a plain fact, the largest
         of all parts.
@@ -204,7 +205,7 @@ class Scores(Result):
         return cls(
             texts.score[chosen].double().cpu().numpy(),
             p_values,
-            dict(zip(texts.judge.detector.names, texts.parts[chosen].double().cpu().numpy().T, strict=True)),
+            dict(zip(PARTS, texts.parts[chosen].double().cpu().numpy().T, strict=True)),
             observed.cpu().numpy(),
             expected.cpu().numpy(),
             tuple(
@@ -230,13 +231,13 @@ def reasons_of(
     A text that plain facts explain is not likened to kinds of broken text: the detector has learned these from copies
     of the reference, and Chinese beside an English one is closest to whichever has the rarest characters.
     """
-    strengths = dict(zip(texts.judge.detector.names, texts.parts[row].tolist(), strict=True))
+    strengths = dict(zip(PARTS, texts.parts[row].tolist(), strict=True))
     facts = plain_facts(texts, row, usual, tokenizer)
     reasons = [Reason(part, max(strengths.values()), says) for part, says in facts]
     for sigma, part in sorted(((sigma, part) for part, sigma in strengths.items() if sigma >= STRANGE), reverse=True):
         if part == "words":
             reasons.append(Reason(part, sigma, *_words(texts, row, spell, likened=not facts)))
-        elif part not in ("broken", "attention") or not facts:
+        elif part != "broken" or not facts:
             reasons.append(Reason(part, sigma, *_WORDS_OF_PART[part](texts, row)))
     return (*reasons, *_gathering(texts, row))
 
@@ -256,14 +257,6 @@ def _broken(texts: Assessment, row: int) -> tuple[str]:
     return (f"most like {directions[most]} text ({sigmas[most]:.1f} σ)",)
 
 
-def _attention(texts: Assessment, row: int) -> tuple[str]:
-    part = texts.judge.detector.attention
-    assert part is not None
-    sigmas = part(texts.profile[row : row + 1])[0]
-    most = int(sigmas.argmax())
-    return (f"attention goes where it goes in {part.directions.kinds[most]} text ({sigmas[most]:.1f} σ)",)
-
-
 def _gathering(texts: Assessment, row: int) -> tuple[Reason, ...]:
     """The reason of a layer of a deep profile that gathers more or less than the law expects, where one does."""
     judge, gathering = texts.judge, texts.gathering
@@ -280,7 +273,8 @@ def _gathering(texts: Assessment, row: int) -> tuple[Reason, ...]:
         f"layer {judge.layers[most]} gathers {'more' if changes[most] > 0 else 'less'} than its cloud should: "
         f"{observed[most]:.{digits}f}, expected {expected[most]:.{digits}f} ± {spread[most]:.{digits}f}"
     )
-    return (Reason("gathering", abs(changes[most]), says, (), _layers(judge.layers, observed, expected), _bars(changes)),)
+    layers = _layers(judge.layers, observed, expected)
+    return (Reason("gathering", abs(changes[most]), says, (), layers, _bars(changes)),)
 
 
 def _layers(
@@ -366,6 +360,5 @@ _WORDS_OF_PART: Mapping[str, Callable[[Assessment, int], tuple[Any, ...]]] = {
     "foreign": _foreign,
     "passage": _passage,
     "concentration": _concentration,
-    "attention": _attention,
 }
 """Function that writes the reason of a part: its words, and where it has them its tokens, layers and picture."""

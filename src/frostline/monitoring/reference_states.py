@@ -1,7 +1,7 @@
 """Reference texts read by a model: their profiles, and the states of single tokens that probes are learned from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -21,7 +21,7 @@ from frostline.monitoring.token_probes import Probes
 class ReferenceStates:
     """Profiles of all texts for every level; of the first few texts the token states too, their clouds side by side.
 
-    With a closure the first profiles have ``attention``; ``gathering`` is that of all texts, where it was asked for.
+    ``gathering`` is how much the tokens gather, where a closure was given.
     """
 
     profiles: Mapping[str, Profile]
@@ -36,15 +36,18 @@ def read_reference(
     levels: Mapping[str, tuple[int, ...]],
     *,
     probes: Mapping[str, Probes] | None = None,
-    closure: Closure | None = None,
-    gather: bool = False,
     sampled: int = 0,
+    moments: Moments | None = None,
+    closure: Closure | None = None,
 ) -> ReferenceStates:
     """Run the model once over the texts, with the same hooks that watch a model in use.
 
     ``levels`` has the clouds of every profile, the widest first; token states of the first ``sampled`` texts are kept.
+    ``moments`` counts the keys and values of the texts, and a closure says how much their tokens gather.
     """
     clouds = next(iter(levels.values()))
+    inside = () if moments is None else moments.layers
+    inside = inside if closure is None else closure.layers
     profiles: dict[str, list[Profile]] = {level: [] for level in levels}
     tokens: dict[int, Tensor] = {}
     numbers: tuple[int, ...] = ()
@@ -52,21 +55,21 @@ def read_reference(
     gatherings: list[Gathering] = []
 
     def keep(hidden: HiddenStates) -> None:
-        own = () if closure is None else closure.insides(clouds, hidden.states)
         of_clouds = hidden.states[: len(clouds)]
+        layers = insides(inside, encoder.heads, clouds, hidden.states)
+        if moments is not None:
+            moments.add(layers, hidden.present)
+        if closure is not None:
+            gatherings.append(closure.gather(layers, hidden.present))
         for level, wanted in levels.items():
             states = [state for cloud, state in zip(clouds, of_clouds, strict=True) if cloud in wanted]
-            texts = profile(states, hidden.present, None if probes is None else probes[level]).without_tokens()
-            if closure is not None and wanted == clouds:
-                texts = replace(texts, attention=closure.numbers(own, hidden.present))
-            profiles[level].append(texts)
-        if closure is not None and gather:
-            gatherings.append(closure.gather(own, hidden.present))
+            texts = profile(states, hidden.present, None if probes is None else probes[level])
+            profiles[level].append(texts.without_tokens())
         for row, number in enumerate(numbers):
             if number < sampled:
                 tokens[number] = torch.cat([state[row, hidden.present[row]] for state in of_clouds], 1)
 
-    tap = Tap(model, encoder, clouds, keep, inside=() if closure is None else closure.layers, strict=True)
+    tap = Tap(model, encoder, clouds, keep, inside=inside, strict=True)
     try:
         with torch.no_grad(), unwatched_passes():
             for batch in batches(tokenized):
@@ -81,22 +84,3 @@ def read_reference(
         tuple(tokens[number] for number in sorted(tokens)),
         Gathering.joined(gatherings)[back] if gatherings else None,
     )
-
-
-def read_moments(
-    encoder: Encoder, model: Model, tokenized: Tokenized, clouds: tuple[int, ...], layers: tuple[int, ...]
-) -> Closure:
-    """The closure of the reference: mean and covariance of keys and values of its inner tokens."""
-    moments = Moments(layers)
-
-    def keep(hidden: HiddenStates) -> None:
-        moments.add(insides(layers, encoder.heads, clouds, hidden.states), hidden.present)
-
-    tap = Tap(model, encoder, clouds, keep, inside=layers, strict=True)
-    try:
-        with torch.no_grad(), unwatched_passes():
-            for batch in batches(tokenized):
-                model(**batch.inputs)
-    finally:
-        tap.close()
-    return moments.closure()
