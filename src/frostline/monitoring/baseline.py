@@ -64,7 +64,19 @@ class Baseline(Result):
         name = self.about.get("name") or Path(str(self.about["model"])).name or "baseline"
         return printable(name)[:LONGEST_SHORT_NAME]
 
-    def levels_in_words(self) -> str:
+    def judge(self, level: str) -> Judge:
+        """The judge of a level.
+
+        Raises
+        ------
+        BadParameter
+            The baseline has no such level.
+        """
+        if level not in self.judges:
+            raise BadParameter(f"profile is {level!r}; {self._levels_in_words()}.")
+        return self.judges[level]
+
+    def _levels_in_words(self) -> str:
         """The levels of profile that there are, and why there is no deep one, as the end of a sentence."""
         why = (
             ""

@@ -39,6 +39,11 @@ class Judge:
         """
         return self.clouds if self.closure is None else tuple(layer + 1 for layer in self.inside)
 
+    @property
+    def spread_of_layers(self) -> tuple[float, ...]:
+        """Standard deviations of observed minus expected at these layers, for single texts; none unless it is deep."""
+        return () if self.closure is None else tuple(self.closure.spread.tolist())
+
     def bound(self, encoder: Encoder) -> "Judge":
         """The same judge with what it needs of the model's own weights."""
         return self if self.closure is None else replace(self, closure=self.closure.bound(encoder))

@@ -9,7 +9,7 @@ from torch import nn
 
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import Tokenized, tokenize
-from frostline.errors import BadParameter, BadText, EmptyTexts
+from frostline.errors import BadText, EmptyTexts
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.judge import Judge
@@ -31,9 +31,7 @@ class Scorer:
     ):
         self.encoder, self.model, self.tokenizer = open_text_model(model, tokenizer)
         baseline.check(self.encoder, self.tokenizer)
-        if level not in baseline.judges:
-            raise BadParameter(f"level is {level!r}; {baseline.levels_in_words()}.")
-        self.judge: Judge = baseline.judges[level].bound(self.encoder)
+        self.judge: Judge = baseline.judge(level).bound(self.encoder)
         self.usual = SurfaceReference.of(baseline.about)
 
     def tokenized(self, texts: Sequence[str]) -> Tokenized:

@@ -158,11 +158,10 @@ class Watch:
         if flush_after is not None and not 0 < flush_after <= threading.TIMEOUT_MAX:
             raise BadParameter(f"flush_after is {flush_after}; it is a number of seconds above 0, or None.")
         self.baseline = baseline if isinstance(baseline, Baseline) else load_baseline(baseline)
-        if profile not in self.baseline.judges:
-            raise BadParameter(f"profile is {profile!r}; {self.baseline.levels_in_words()}.")
+        judge = self.baseline.judge(profile)
         encoder = load(model)
         self.baseline.check(encoder, tokenizer)
-        self._judge = self.baseline.judges[profile].bound(encoder)
+        self._judge = judge.bound(encoder)
         conformal = self._judge.conformal
         every = texts_between_alarms(false_alarm_every, rate)
         self.alarm = Alarm.once_in(every, calibrated_by=conformal.counts.tolist())
