@@ -160,6 +160,9 @@ def _closure(tensors: Mapping[str, Tensor], inside: list[int], clouds: tuple[int
     checked = _Checked(tensors, "deep")
     keys = checked("closure.keys", len(inside), None, None)
     _, heads, size = keys.shape
+    spread = checked("closure.spread", len(inside))
+    if not bool((spread > 0).all()):
+        raise ValueError("deep.closure.spread is not above zero")
     return Closure(
         tuple(inside),
         keys,
@@ -167,7 +170,7 @@ def _closure(tensors: Mapping[str, Tensor], inside: list[int], clouds: tuple[int
         checked("closure.keys_keys", len(inside), heads, size, size),
         checked("closure.keys_values", len(inside), heads, size, size),
         checked("closure.line", len(inside), 2),
-        checked("closure.spread", len(inside)),
+        spread,
     )
 
 
