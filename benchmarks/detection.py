@@ -31,8 +31,8 @@ from frostline.monitoring.corruptions import corrupted, corruptions
 from frostline.monitoring.detection_delay import detection_delay
 from frostline.monitoring.detector import PARTS, Detector, soft_maximum
 from frostline.monitoring.learning import Learning
-from frostline.monitoring.profile import READ, Profile
-from frostline.monitoring.reference_states import ReferenceStates, read_reference
+from frostline.monitoring.profile import Profile
+from frostline.monitoring.reference_states import read_reference
 from frostline.monitoring.reference_texts import LONGEST, choose_texts
 from frostline.monitoring.text_model import open_text_model
 from frostline.monitoring.token_probes import Probes
@@ -125,17 +125,10 @@ class Reader:
         self.kinds = corruptions(self.reference, self.tokenizer, self.model.get_input_embeddings().weight)
 
     def __call__(self, texts: list[str]) -> Mapping[str, Profile]:
-        return self.read(texts).profiles
-
-    def read(self, texts: list[str]) -> ReferenceStates:
-        """Profiles of texts, and how much their tokens gather."""
-        learned = self.learned
         tokenized = tokenize(self.encoder, self.tokenizer, texts, most=LONGEST)
-        levels = {level: learned.levels[level] for level in READ}
-        closure = learned.closure
         return read_reference(
-            self.encoder, self.model, tokenized, levels, probes=learned.probes, closure=closure, gather=True
-        )
+            self.encoder, self.model, tokenized, self.learned.levels, probes=self.learned.probes
+        ).profiles
 
 
 def gather(reader: Reader, data: Path, console: Console) -> dict[str, tuple[Mapping[str, Profile], ...]]:
@@ -159,7 +152,7 @@ def gather(reader: Reader, data: Path, console: Console) -> dict[str, tuple[Mapp
 
 def evaluate(reader: Reader, found: dict[str, tuple[Mapping[str, Profile], ...]]) -> dict[str, Any]:
     learned = reader.learned
-    levels = {level: learned.judge(level).detector for level in READ}
+    levels = {level: learned.judge(level).detector for level in learned.levels}
     detector, standards, judges = levels["full"], learned.standards["full"], learned.judging["full"]
     rivals = peers(learned.reference["full"])
     rows = []
