@@ -1,6 +1,7 @@
 """The closure of two layers against a plain loop, and the gathering of a deep profile where people read it."""
 
 import copy
+import dataclasses
 import json
 
 import numpy as np
@@ -11,13 +12,13 @@ from typer.testing import CliRunner
 import frostline as fl
 from frostline.cli import main
 from frostline.encoders.load import load
-from frostline.monitoring.closure import Closure, Inside, Moments
+from frostline.monitoring.closure import Closure, Inside, Moments, insides, layers_of
 from frostline.monitoring.hooks import Tap
 from frostline.monitoring.watch import watch
 from frostline.theory.tilting import frozen
 from tests.encoders import tiny
 from tests.monitoring.sentences import fresh, sentences
-from tests.tolerances import FLOAT32_PASS, SAME_TEXT
+from tests.tolerances import FLOAT32_PASS, FLOAT32_STATES, SAME_TEXT
 
 HEADS, SIZE, WIDTH = 2, 3, 6
 LENGTHS = (9, 4, 3, 2, 1, 12)
@@ -126,6 +127,27 @@ def test_hooks_see_the_inside_of_the_layers_asked_for(family):
     states = seen[0].states[4:]
     wanted = [calls[part][layer] for layer in (1, 2) for part in ("query", "key", "value", "output")]
     assert len(states) == 8 and all(torch.equal(x, y) for x, y in zip(states, wanted, strict=True))
+
+
+@pytest.mark.parametrize("family", ["BERT", "RoBERTa", "ALBERT", "ELECTRA", "DistilBERT", "ESM"])
+def test_the_inside_of_a_layer_explains_what_attention_adds(family):
+    """Attention weights from queries and keys, through the closure's output matrix, give the update of every family."""
+    settings = tiny.config(family)
+    if family == "ESM":
+        settings.position_embedding_type = "absolute"
+    made, seen = tiny.model(family, settings=settings).eval(), []
+    encoder = load(made)
+    assert layers_of(encoder, (0, 1, 2, 3)) == (1, 2)
+    closure = dataclasses.replace(drawn(False)[1], layers=(1,)).bound(encoder)
+    tap = Tap(made, encoder, (0, 1, 2, 3), seen.append, inside=(1,), strict=True)
+    with torch.inference_mode():
+        made(input_ids=torch.arange(5, 15).reshape(2, 5), attention_mask=torch.ones(2, 5, dtype=torch.long))
+    tap.close()
+    (own,) = insides((1,), encoder.heads, (0, 1, 2, 3), seen[0].states)
+    logits = torch.einsum("bihk,bjhk->bhij", own.query, own.key) / encoder.head_size**0.5
+    means = torch.einsum("bhij,bjhk->bihk", logits.softmax(-1), own.value)
+    update = means.flatten(2) @ closure.output[0].T + closure.bias[0]
+    assert torch.allclose(update, own.update, atol=FLOAT32_STATES)
 
 
 def test_a_deep_profile_scores_as_a_full_one_and_expects_what_normal_texts_do(base, folder):
