@@ -85,6 +85,9 @@ class Timed(Tap):
     def _leave(self, *given: Any) -> None:
         self._clocked(super()._leave, given)
 
+    def _leave_part(self, *given: Any) -> None:
+        self._clocked(super()._leave_part, given)
+
     def _end(self, *given: Any) -> None:
         self._clocked(super()._end, given)
 
@@ -102,7 +105,7 @@ def measure(model: Any, base: Baseline, level: str, size: tuple[int, int], pairs
     batch = numbers(size, next(model.parameters()).device)
 
     def watched() -> float:
-        hooks = Timed(model, encoder, own._judge.clouds, own._take)
+        hooks = Timed(model, encoder, own._judge.clouds, own._take, inside=own._judge.inside)
         before = Timed.seconds
         try:
             whole = timed(model, batch)
@@ -187,6 +190,7 @@ def main() -> None:
     reading.add_argument("--compiled", action="store_true", help="torch.compile with inductor; needs a C++ compiler")
     reading.add_argument("--cuda", action="store_true", help="a BERT-base shape on a GPU, 32 texts")
     reading.add_argument("--pairs", type=int, default=20)
+    reading.add_argument("--level", action="append", help="full, light, deep; all by default")
     given = reading.parse_args()
     if given.cuda:
         model, base = bert_base_on_gpu()
@@ -198,7 +202,7 @@ def main() -> None:
         model, base, sizes = open_model(load(path)), kept(path), SIZES
     logging.disable(logging.CRITICAL)
     for size in sizes:
-        for level in ("full", "light"):
+        for level in given.level or base.judges:
             found = (compiled if given.compiled else measure)(model, base, level, size, given.pairs)
             print(
                 f"{level:5} {size[0]:3} × {size[1]:3}: {100 * (found['ratio'] - 1):+.2f} % "

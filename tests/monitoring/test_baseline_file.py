@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from frostline.cli import main
-from frostline.errors import BadBaseline
+from frostline.errors import BadBaseline, BadParameter
 from frostline.monitoring.baseline_content import content_hash
 from frostline.monitoring.baseline_file import load_baseline
 from tests.monitoring.sentences import fresh
@@ -77,7 +77,7 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_every_tensor_that_is_wrong(forge, whole, what):
-    assert len(whole.tensors) == 24
+    assert len(whole.tensors) == 30
     for name, own in whole.tensors.items():
         said = refused(forge({name: WRONG[what](own)}))
         assert name in said or "of a kind no baseline has" in said or "calibration" in said, (name, said)
@@ -161,6 +161,23 @@ def test_shapes_and_judges_that_are_wrong(forge, whole):
                 refused(forge(header={"judges": whole.header["judges"] | {level: own}}))
 
 
+def test_a_deep_level_that_is_wrong(forge, whole):
+    for value in [*STRANGE, [], {}, {"inside": []}, {"inside": [1, 1]}, {"inside": [2, 1]}, {"inside": [1, 9]}]:
+        refused(forge(header={"judges": whole.header["judges"] | {"deep": value}}))
+    spread = whole.tensors["deep.closure.spread"]
+    assert "above zero" in refused(forge({"deep.closure.spread": 0 * spread}))
+
+
+def test_a_file_without_a_deep_level_opens(forge, whole, folder):
+    """Older ones, and those of encoders that can have none."""
+    without = {name: None for name in whole.tensors if name.startswith("deep.")}
+    judges = {level: own for level, own in whole.header["judges"].items() if level != "deep"}
+    base = load_baseline(forge(without, {"judges": judges, "version": 3}))
+    assert list(base.judges) == ["full", "light"]
+    with pytest.raises(BadParameter, match="'deep'; of this baseline it is one of full, light"):
+        base.score(folder, fresh(2), level="deep")
+
+
 def test_a_header_that_is_no_table(whole, tmp_path):
     for told in ("", "[]", '"text"', "{", "null", "1", '{"version": 3}', "[" * 100_000, '{"version": NaN}', "9" * 5000):
         save_file(whole.tensors, tmp_path / "odd.frost", {"frostline": told})
@@ -211,8 +228,9 @@ def test_every_surface_that_is_wrong(forge, whole, folder):
 
 def test_a_model_without_probes_has_reasons(forge, whole, folder):
     """Where no probe could be learned, the words part has nothing to name, even if a file lets it speak."""
-    judges, tensors = {}, {}
-    for level, own in whole.header["judges"].items():
+    judges, tensors = {"deep": whole.header["judges"]["deep"]}, {}
+    for level in ("full", "light"):
+        own = whole.header["judges"][level]
         judges[level] = own | {"probes": []}
         kinds = whole.tensors[f"{level}.standards.kinds"][: len(own["kinds"])].clone()
         parts = whole.tensors[f"{level}.standards.parts"].clone()

@@ -31,6 +31,24 @@ def test_scores_are_those_of_the_library(client, base, folder):
         assert row["reasons"] == [] or p <= 0.05
 
 
+def test_a_deep_profile_says_what_is_expected(client, base, folder, tmp_path):
+    """In answers and on the live page, with its spread; other profiles have none."""
+    texts = fresh(20)
+    wanted = base.score(folder, texts=texts, level="deep")
+    with serving(base, folder, tmp_path / "e.db", level="deep") as deep:
+        found = deep.score(texts)
+        picture = json.loads(deep.service.picture())
+    assert found["layers"] == [2, 3] == [row["layer"] for row in picture["layers"]]
+    for number, row in enumerate(found["texts"]):
+        for name in ("observed", "expected", "spread"):
+            assert row[name] == pytest.approx(getattr(wanted, name)[number].tolist(), abs=SAME_TEXT)
+    for place, row in enumerate(picture["layers"]):
+        assert row["spread"] == pytest.approx(wanted.spread[0, place])
+        assert row["expected"] == pytest.approx(wanted.expected[:, place].mean(), abs=SAME_TEXT)
+    assert all(row["spread"] == [] for row in client.score(texts)["texts"])
+    assert all("spread" not in row for row in json.loads(client.service.picture())["layers"])
+
+
 def test_an_alarm_and_its_events(base, folder, tmp_path):
     with serving(base, folder, tmp_path / "e.db", clear_after=30, clear_seconds=0, false_alarm_every=100) as client:
         before = client.score(fresh(10))["alarm"]

@@ -19,6 +19,16 @@ Seed = Annotated[int | None, typer.Option(help="Seed of the initial tokens.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
+Light = Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")]
+Deep = Annotated[bool, typer.Option("--deep", help="The deep profile: how much tokens gather, and what is expected.")]
+
+
+def level(light: bool, deep: bool) -> str:
+    """The level of the profile that the flags ask for."""
+    if light and deep:
+        raise typer.BadParameter("--light and --deep are two profiles; give one of them.")
+    return "light" if light else "deep" if deep else "full"
+
 
 def say(text: str, *, hang: int = 2) -> None:
     """A sentence on stdout, wrapped at the width of the terminal, later lines indented by ``hang``."""

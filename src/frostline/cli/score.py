@@ -26,7 +26,8 @@ def score(
     ] = "30d",
     rate: Annotated[float, typer.Option(help="Texts per second at which that time is promised.")] = 10.0,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the stream's alarm rings.")] = False,
-    light: Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")] = False,
+    light: options.Light = False,
+    deep: options.Deep = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -42,17 +43,18 @@ def score(
 
     every = texts_between_alarms(false_alarm_every, rate)
     texts = read_texts(text)
+    level = options.level(light, deep)
     base = load_baseline(baseline)
-    conformal = base.judges["light" if light else "full"].conformal
+    conformal = base.judge(level).conformal
     check_alpha(conformal, alpha)
     alarm = Alarm.once_in(every, calibrated_by=conformal.counts.tolist())
     with shares("scoring", shown=not quiet) as report:
-        scores = base.score(model, texts, level="light" if light else "full", report=report)
+        scores = base.score(model, texts, level=level, report=report)
     levels, rang, _ = alarm.after(alarm.quiet, scores.p_values)
     strange = [number for number, p in enumerate(scores.p_values) if p <= alpha]
     try:
         if json:
-            clouds = list(base.judges["light" if light else "full"].clouds)
+            clouds = list(base.judge(level).layers)
             facts = {"strange": strange, "alarm": rang, "level": float(levels[-1]), "clouds": clouds}
             options.print_json({"texts": [_facts(scores, number) for number in range(len(texts))]} | facts)
         else:
@@ -75,7 +77,11 @@ def _facts(scores: "Scores", number: int) -> dict[str, Any]:
         "score": float(scores.scores[number]),
         "p_value": float(scores.p_values[number]),
         "parts": {name: float(values[number]) for name, values in scores.parts.items()},
-        "resultant": {"observed": scores.observed[number].tolist(), "expected": scores.expected[number].tolist()},
+        "resultant": {
+            name: values[number].tolist()
+            for name in ("observed", "expected", "spread")
+            if (values := getattr(scores, name)) is not None
+        },
         "reasons": [asdict(reason) for reason in scores.reasons[number]],
     }
 

@@ -47,7 +47,8 @@ def serve(
     ] = 2048,
     name: Annotated[str | None, typer.Option(help="Name of this replica in events; the machine's by default.")] = None,
     per_head: Annotated[bool, typer.Option("--per-head", help="Metrics for every head, not only for layers.")] = False,
-    light: Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")] = False,
+    light: options.Light = False,
+    deep: options.Deep = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -87,7 +88,7 @@ def serve(
             base,
             model,
             events=events,
-            level="light" if light else "full",
+            level=options.level(light, deep),
             alpha=alpha,
             false_alarm_every=false_alarm_every,
             rate=rate,

@@ -16,7 +16,6 @@ from frostline.monitoring.baseline_content import content_hash, content_tensors,
 from frostline.monitoring.baseline_header import LONGEST_SHORT_NAME, VERSION, brief, is_short_name
 from frostline.monitoring.judge import Judge
 from frostline.monitoring.learning import Learning, Report
-from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts
 from frostline.monitoring.surface import MOST_TEXTS, learn_surface
@@ -35,7 +34,7 @@ class Baseline(Result):
     Parameters
     ----------
     judges
-        The detector and its calibration for every level ("full", "light").
+        The detector and its calibration for every level ("full", "light", and "deep" where there is one).
     about
         Facts about the model, the tokenizer and the texts, as the header of the file has them.
     texts
@@ -64,6 +63,27 @@ class Baseline(Result):
         """A short name for people: the one it was given, else the last part of the model's name."""
         name = self.about.get("name") or Path(str(self.about["model"])).name or "baseline"
         return printable(name)[:LONGEST_SHORT_NAME]
+
+    def judge(self, level: str) -> Judge:
+        """The judge of a level.
+
+        Raises
+        ------
+        BadParameter
+            The baseline has no such level.
+        """
+        if level not in self.judges:
+            raise BadParameter(f"profile is {level!r}; {self._levels_in_words()}.")
+        return self.judges[level]
+
+    def _levels_in_words(self) -> str:
+        """The levels of profile that there are, and why there is no deep one, as the end of a sentence."""
+        why = (
+            ""
+            if "deep" in self.judges
+            else (" (a deep one takes a baseline of this version, and an encoder without positions inside attention)")
+        )
+        return f"of this baseline it is one of {', '.join(self.judges)}{why}"
 
     def headline(self) -> str:
         """How many texts the baseline was made of, and its model."""
@@ -126,7 +146,7 @@ class Baseline(Result):
         tokenizer
             The model's tokenizer; needed where none is beside the model.
         level
-            The level of the profile, "full" or "light".
+            The level of the profile, "full", "light" or "deep".
         report
             A function that is told about progress.
 
@@ -222,7 +242,7 @@ def baseline(
     learned = round(LEARNED * len(chosen))
     learning = Learning(encoder, live, tokenizer, chosen[:learned], chosen[learned:], seed=seed, report=report)
     return Baseline(
-        {level: learning.judge(level) for level in LEVELS},
+        learning.judges(),
         {
             "version": VERSION,
             "frostline": __version__,

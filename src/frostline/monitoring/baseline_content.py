@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from frostline.monitoring.closure import LEARNED
 from frostline.monitoring.judge import Judge
 
 
@@ -26,9 +27,14 @@ def content_tensors(judges: Mapping[str, Judge], texts: tuple[str, ...]) -> dict
 
 
 def judge_headers(judges: Mapping[str, Judge]) -> dict[str, dict[str, list[Any]]]:
-    """The rest of every level: the clouds it looks at, and names of kinds of broken text."""
+    """The rest of every level: clouds it looks at and names of kinds of broken text; layers that a deep one looks into.
+
+    The deep judge is the full one with a closure: nothing else of it is in a file.
+    """
     return {
-        level: {
+        level: {"inside": list(judge.inside)}
+        if judge.closure is not None
+        else {
             "clouds": list(judge.clouds),
             "kinds": list(judge.detector.directions.kinds),
             "probes": list(judge.detector.probes.kinds),
@@ -39,6 +45,8 @@ def judge_headers(judges: Mapping[str, Judge]) -> dict[str, dict[str, list[Any]]
 
 def judge_tensors(judge: Judge) -> dict[str, Tensor]:
     """The tensors of one level."""
+    if judge.closure is not None:
+        return {f"closure.{name}": getattr(judge.closure, name) for name in LEARNED}
     detector = judge.detector
     return {
         "directions.weights": detector.directions.weights,

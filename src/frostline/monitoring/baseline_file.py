@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.baseline_content import content_hash, content_tensors, judge_headers, judge_tensors
 from frostline.monitoring.baseline_header import VERSION, brief, check_header
 from frostline.monitoring.calibration import Conformal
+from frostline.monitoring.closure import Closure
 from frostline.monitoring.corruption_directions import Directions
 from frostline.monitoring.detector import PARTS, TABLE, Detector, Standards
 from frostline.monitoring.judge import Judge
@@ -24,7 +25,7 @@ from frostline.monitoring.profile import LEVELS, clouds_of, names
 from frostline.monitoring.token_probes import Probes
 
 OLDEST = 2
-"""The oldest format that can be read: format 3 adds a hash of the model's files, which nothing needs."""
+"""The oldest format that can be read: 3 adds a hash of the model's files, 4 a deep level; files may lack both."""
 LARGEST_FILE = 2**30
 """Largest size of a file that is read, in bytes."""
 
@@ -72,8 +73,11 @@ def load_baseline(path: str | Path) -> Baseline:
         headers = about.pop("judges")
         _, layers, dimension = about["shape"]
         judges = {level: _judge(tensors, level, headers[level], layers, dimension) for level in LEVELS}
+        if "deep" in headers:
+            full = judges["full"]
+            judges["deep"] = replace(full, closure=_closure(tensors, headers["deep"]["inside"], full.clouds))
         texts = _texts(tensors.pop("texts")) if "texts" in tensors else ()
-        if others := set(tensors) - {f"{level}.{name}" for level in LEVELS for name in judge_tensors(judges[level])}:
+        if others := set(tensors) - {f"{level}.{name}" for level in judges for name in judge_tensors(judges[level])}:
             raise ValueError(f"{len(others)} tensors are none of a baseline, {brief(min(others))} among them")
     except (ValueError, RecursionError) as error:
         raise BadBaseline(f"{path} lacks parts of a baseline ({error}); make it anew.") from None
@@ -147,6 +151,27 @@ def _judge(tensors: Mapping[str, Tensor], level: str, header: Mapping[str, Any],
     if not bool((table[:, 1:] >= table[:, :-1]).all() and table[:, 0].isfinite().all() and (edges.diff() > 0).all()):
         raise ValueError(f"{level}.calibration is not in order")
     return Judge(clouds, detector, Conformal(table, edges))
+
+
+def _closure(tensors: Mapping[str, Tensor], inside: list[int], clouds: tuple[int, ...]) -> Closure:
+    """The closure of a deep judge."""
+    if not inside or not set(inside) < set(clouds) or sorted(set(inside)) != inside:
+        raise ValueError(f"it looks into layers {brief(inside)}, which no clouds of {list(clouds)} enter")
+    checked = _Checked(tensors, "deep")
+    keys = checked("closure.keys", len(inside), None, None)
+    _, heads, size = keys.shape
+    spread = checked("closure.spread", len(inside))
+    if not bool((spread > 0).all()):
+        raise ValueError("deep.closure.spread is not above zero")
+    return Closure(
+        tuple(inside),
+        keys,
+        checked("closure.values", len(inside), heads, size),
+        checked("closure.keys_keys", len(inside), heads, size, size),
+        checked("closure.keys_values", len(inside), heads, size, size),
+        checked("closure.line", len(inside), 2),
+        spread,
+    )
 
 
 @dataclass(frozen=True)

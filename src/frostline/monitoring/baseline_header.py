@@ -6,7 +6,7 @@ from typing import Any
 from frostline.monitoring.profile import LEVELS
 from frostline.monitoring.surface import is_surface
 
-VERSION = 3
+VERSION = 4
 """Number of the format of ``.frost`` files that this version writes."""
 LONGEST_NAME = 4096
 """Largest number of characters in the name of a model: it may be a path, and no path is longer."""
@@ -42,6 +42,10 @@ def check_header(about: Mapping[str, Any]) -> None:
                 or not all(map(is_short_name, kinds))
             ):
                 raise ValueError(f"{part} of the {level} level are {brief(kinds)}, not a list of names")
+    deep = about["judges"].get("deep", {"inside": []})
+    inside = deep.get("inside") if isinstance(deep, dict) else None
+    if not isinstance(inside, list) or not all(map(_is_count, inside)):
+        raise ValueError(f"the deep level is {brief(deep)}, not numbers of layers")
 
 
 def brief(thing: object) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from frostline.encoders.load import Encoder
 from frostline.errors import BadModel
 from frostline.log import LOG
+from frostline.monitoring.closure import PARTS
 
 _unwatched = threading.local()
 
@@ -25,7 +26,8 @@ _unwatched = threading.local()
 class HiddenStates:
     """First station of a text: the hidden states of one forward pass, or of several small passes put together.
 
-    states  (b, n, d) at every cloud asked for, in the order of the clouds
+    states  (b, n, d) at every cloud asked for, in the order of the clouds; then, for every layer whose inside is asked
+            for, the results of its query, key, value and output modules
     mask    the attention mask (b, n), zero for padding; None where there is no padding
     ids     token ids (b, n); None where they are not known or not needed
     passes  number of forward passes
@@ -49,6 +51,7 @@ class HiddenStates:
 class Tap:
     """Hooks on those layers of a model that lead to the clouds asked for (0 is before the first layer).
 
+    ``inside``: numbers of the layers whose query, key, value and output modules are read too (0 is the first layer).
     ``receive`` is called with the hidden states of every pass. Errors inside the hooks are counted, logged once, and
     never reach the model's caller; with ``strict`` they do, which is right when a baseline is made. ``entry`` is the
     module whose call is one pass, where that is not the model itself; it may get its inputs in a dictionary.
@@ -61,6 +64,7 @@ class Tap:
         clouds: Sequence[int],
         receive: Callable[[HiddenStates], None],
         *,
+        inside: Sequence[int] = (),
         strict: bool = False,
         entry: nn.Module | None = None,
     ):
@@ -69,6 +73,7 @@ class Tap:
         self._strict = strict
         self._receive = receive
         self._clouds = tuple(clouds)
+        self._wanted = (*self._clouds, *((layer, part) for layer in inside for part in PARTS))
         self._pass = threading.local()
         self._lock = threading.Lock()
         base = getattr(model, "base_model", model)
@@ -89,6 +94,15 @@ class Tap:
             self._handles += [
                 layers[cloud - 1].register_forward_hook(partial(self._leave, cloud)) for cloud in self._clouds if cloud
             ]
+        for part in PARTS if inside else ():
+            name = getattr(encoder.family, part)
+            modules = [base.get_submodule(encoder.path(name, layer)) for layer in range(encoder.layers)]
+            if encoder.family.shared:
+                self._handles.append(modules[0].register_forward_hook(partial(self._leave_part, None, part)))
+            else:
+                self._handles += [
+                    modules[layer].register_forward_hook(partial(self._leave_part, layer, part)) for layer in inside
+                ]
         self._handles.append(entry.register_forward_hook(self._end))
         _forget_compiled()
 
@@ -132,6 +146,14 @@ class Tap:
             if self._pass.count in self._clouds:
                 self._leave(self._pass.count, module, inputs, result)
 
+    def _leave_part(self, layer: int | None, part: str, module: nn.Module, inputs: Any, result: Any) -> None:
+        states = getattr(self._pass, "states", None)
+        if states is not None:
+            # One module for every layer: layers that have ended are counted.
+            place = (self._pass.count if layer is None else layer, part)
+            if place in self._wanted:
+                states[place] = result
+
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _end(self, module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
         # None where the hooks were put on while this pass was under way: the pass is skipped, which is no failure.
@@ -142,10 +164,10 @@ class Tap:
         self._pass.states = self._pass.mask = self._pass.ids = None
         # No context managers here: between passes every line of Python is cold and costs ten times more.
         try:
-            if len(states) != len(self._clouds):
-                raise RuntimeError(f"{len(states)} of {len(self._clouds)} clouds were seen")
+            if len(states) != len(self._wanted):
+                raise RuntimeError(f"{len(states)} of {len(self._wanted)} states were seen")
             # Nothing that is computed from detached states keeps gradients.
-            detached = [states[cloud].detach() for cloud in self._clouds]
+            detached = [states[place].detach() for place in self._wanted]
             shape, device = detached[0].shape[:2], detached[0].device.type
             if mask is not None and mask.shape != shape:
                 raise RuntimeError(f"an attention mask of shape {tuple(mask.shape)} for tokens {tuple(shape)}")

@@ -1,7 +1,7 @@
 """The judge of a model: a detector with its calibration, which turns hidden states into scores and p-values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from frostline.encoders.load import Encoder
 from frostline.monitoring.calibration import Conformal
+from frostline.monitoring.closure import Closure, Gathering, Inside
 from frostline.monitoring.detector import Detector, soft_maximum
 from frostline.monitoring.hooks import HiddenStates
 from frostline.monitoring.profile import Profile, profile
@@ -17,19 +19,45 @@ from frostline.monitoring.profile import Profile, profile
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """A detector with its calibration, for profiles of these clouds."""
+    """A detector with its calibration, for profiles of these clouds; a deep one has a closure, which others lack."""
 
     clouds: tuple[int, ...]
     detector: Detector
     conformal: Conformal
+    closure: Closure | None = None
+
+    @property
+    def inside(self) -> tuple[int, ...]:
+        """Numbers of the layers whose inside is read (0 is the first layer)."""
+        return () if self.closure is None else self.closure.layers
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers that ``Scores.observed`` and ``Scores.expected`` are of, counted from 1; 0 is before the first.
+
+        Those of a deep profile are of the tokens after the attention half of a layer, others of those after the layer.
+        """
+        return self.clouds if self.closure is None else tuple(layer + 1 for layer in self.inside)
+
+    @property
+    def spread_of_layers(self) -> tuple[float, ...]:
+        """Standard deviations of observed minus expected at these layers, for single texts; none unless it is deep."""
+        return () if self.closure is None else tuple(self.closure.spread.tolist())
+
+    def bound(self, encoder: Encoder) -> "Judge":
+        """The same judge with what it needs of the model's own weights."""
+        return self if self.closure is None else replace(self, closure=self.closure.bound(encoder))
 
     def __call__(self, hidden: HiddenStates) -> "Assessment":
         """The assessment of every text, on the device of its hidden states."""
-        texts = profile(hidden.states, hidden.present, self.detector.probes)
+        texts = profile(hidden.states[: len(self.clouds)], hidden.present, self.detector.probes)
+        inside = () if self.closure is None else self.closure.insides(self.clouds, hidden.states)
         parts, kinds = self.detector(texts)
         score = soft_maximum(parts)
         p_values = self.conformal.p_values(score, texts.lengths)
-        return Assessment(self, texts, parts, kinds, score, p_values, hidden.ids, hidden.rows, mask=hidden.mask)
+        return Assessment(
+            self, texts, parts, kinds, score, p_values, hidden.ids, hidden.rows, mask=hidden.mask, inside=inside
+        )
 
     def to(self, device: torch.device) -> "Judge":
         """The same judge on another device."""
@@ -51,6 +79,8 @@ class Assessment:
     ids       token ids, where they are known; they name the tokens of reasons
     rows      number of texts in the last pass; None: all texts
     mask      the attention mask, zero for padding; None where there is no padding
+    inside    what two layers did with the texts of a deep profile, until the gathering is computed from it
+    gathering how much the tokens gather in a deep profile, once somebody has asked; it costs more than the score
     """
 
     judge: Judge
@@ -63,6 +93,16 @@ class Assessment:
     rows: int | None = None
     event: Any = None
     mask: Tensor | None = None
+    inside: tuple[Inside, ...] = ()
+    gathering: Gathering | None = None
+
+    def gathered(self) -> "Assessment":
+        """The same assessment with the gathering of a deep profile, and without the states that it comes from."""
+        closure = self.judge.closure
+        if closure is None or not self.inside:
+            return self
+        present = HiddenStates([self.inside[0].tokens], self.mask, None).present
+        return replace(self, gathering=closure.gather(self.inside, present), inside=())
 
     def ids_of(self, row: int) -> list[int] | None:
         """Token ids of one text without padding; None where they are not known."""
@@ -80,8 +120,10 @@ class Assessment:
 
 def _copy(thing: Any, rows: Sequence[int]) -> Any:
     """Some rows of a tensor, or of all tensors of a profile; other values as they are."""
-    if isinstance(thing, Profile):
-        return Profile(*(_copy(getattr(thing, field.name), rows) for field in fields(thing)))
+    if isinstance(thing, Profile | Gathering | Inside):
+        return type(thing)(*(_copy(getattr(thing, field.name), rows) for field in fields(thing)))
+    if isinstance(thing, tuple):
+        return tuple(_copy(each, rows) for each in thing)
     if not isinstance(thing, Tensor):
         return thing
     if thing.device.type == "cpu":

@@ -1,6 +1,7 @@
 """Learning of a baseline: probes, directions and calibration from a reference and from broken copies of it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +12,7 @@ from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 from frostline.encoders.tokenization import Tokenized, tokenize
 from frostline.monitoring.calibration import Conformal
+from frostline.monitoring.closure import Closure, Moments, layers_of
 from frostline.monitoring.corruptions import LOCAL, Corruption, corrupted, corruptions
 from frostline.monitoring.detector import Detector
 from frostline.monitoring.judge import Judge
@@ -48,13 +50,15 @@ class Learning:
     ):
         tell = report or (lambda part, what, done, total: None)
         self.levels = {level: clouds_of(encoder.layers, level) for level in LEVELS}
+        inside = layers_of(encoder, self.levels["full"])
+        moments = Moments(inside) if inside else None
         self.seed = seed
         self._encoder, self._model, self._tokenizer = encoder, model, tokenizer
         kinds = corruptions(reference, tokenizer, model.get_input_embeddings().weight)
         total = len(kinds) + 2
         known = self._tokenized(reference)
         tell("reading", "reference", 0, total)
-        self.reference = self._read(known).profiles
+        self.reference = self._read(known, moments=moments).profiles
         self.broken: dict[str, dict[str, Profile]] = {level: {} for level in LEVELS}
         learned: dict[str, dict[str, LearnedProbe | None]] = {level: {} for level in LEVELS}
         for number, (kind, corruption) in enumerate(kinds.items()):
@@ -68,11 +72,20 @@ class Learning:
                     learned[level][kind] = probe
         self.probes = {level: self._probes(learned[level], clouds) for level, clouds in self.levels.items()}
         tell("reading", "calibration", total - 1, total)
-        others = self._read(self._tokenized(held_out), probes=self.probes).profiles
+        closure = None if moments is None else moments.closure().bound(encoder)
+        others = self._read(self._tokenized(held_out), probes=self.probes, closure=closure)
         half = len(held_out) // 2
-        self.standards = {level: texts[:half] for level, texts in others.items()}
-        self.judging = {level: texts[half:] for level, texts in others.items()}
+        self.standards = {level: texts[:half] for level, texts in others.profiles.items()}
+        self.judging = {level: texts[half:] for level, texts in others.profiles.items()}
+        self.closure: Closure | None = None
+        if closure is not None and others.gathering is not None:
+            self.closure = closure.calibrated(others.gathering, others.profiles["full"].lengths, half)
         tell("learning", "directions, codebook, density", 1, 1)
+
+    def judges(self) -> dict[str, Judge]:
+        """The judges of all levels; the deep one is the full one with a closure, where there is one."""
+        judges = {level: self.judge(level) for level in LEVELS}
+        return judges if self.closure is None else judges | {"deep": replace(judges["full"], closure=self.closure)}
 
     def judge(self, level: str) -> Judge:
         """The judge of one level: a detector learned from the reference, calibrated on texts it has not seen."""

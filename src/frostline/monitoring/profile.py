@@ -15,7 +15,10 @@ from torch import Tensor
 from frostline.monitoring.token_probes import Probes, States
 
 LEVELS = ("full", "light")
-"""Levels of a profile: a full one reads up to four clouds, a light one the output alone."""
+"""Levels of a profile: a full one reads up to four clouds, a light one the output alone.
+
+A judge of level "deep" reads a full profile and looks into two layers besides (``closure``).
+"""
 CLOUDS = 4
 """Clouds of a full profile: the input, the output, and two between them."""
 STACKED = 2**18

@@ -21,6 +21,8 @@ WORDS = 5
 """Largest number of tokens that a reason names."""
 QUARTERS = ("first", "second", "third", "last")
 """Names of the four passages of a text."""
+COARSE = 0.02
+"""From this spread on two decimals are enough; three are shown below it."""
 SAME = 1.0
 """A layer counts as changed in the same way as the most changed one from this many standard deviations on."""
 BARS = "▁▂▃▄▅▆▇█"
@@ -55,8 +57,8 @@ class Reason(Result):
     Parameters
     ----------
     part
-        The plain fact: script, markup, repetition or length; or the part of the score: broken, words, foreign, passage
-        or concentration.
+        The plain fact: script, markup, repetition or length; the part of the score: broken, words, foreign, passage or
+        concentration; or "gathering" where the tokens of a deep profile gather more or less than expected.
     sigma
         How many standard deviations the part of the score lies above its usual value; for a plain fact, the largest
         of all parts.
@@ -105,14 +107,19 @@ class Scores(Result):
     parts
         Standard normal scores of each part of the score, by the name of the part.
     observed
-        Resultant length of the text's tokens at every cloud that is read.
+        Resultant length of the text's tokens at every cloud that is read; of a deep profile, of its centred tokens
+        after the attention half of two layers.
     expected
-        The same length for as many tokens of the reference: √(1/n + (1 − 1/n)·c), with c their mean cosine.
+        The same length for as many tokens of the reference: √(1/n + (1 − 1/n)·c), with c their mean cosine; of a deep
+        profile, the length that the text's tokens get when all they attend to, but for the first, the last, their
+        neighbours and themselves, is a cloud like the reference's.
     reasons
         Reasons for texts with p-values up to 5 %: plain facts about the text first, then parts of the score, strongest
         first; empty for the others.
     alarm
         Whether the alarm of a watched stream rang in these texts; None where no stream is watched.
+    spread
+        Standard deviation of observed minus expected over calibration texts, for a deep profile; None for others.
 
     Examples
     --------
@@ -129,6 +136,7 @@ class Scores(Result):
     expected: Float[np.ndarray, "n clouds"]
     reasons: tuple[tuple[Reason, ...], ...]
     alarm: bool | None = None
+    spread: Float[np.ndarray, "n layers"] | None = None
 
     def headline(self) -> str:
         """How many texts there are, how many are strange, and the least p-value."""
@@ -155,6 +163,7 @@ class Scores(Result):
             self.observed[rows],
             self.expected[rows],
             self.reasons[rows],
+            spread=None if self.spread is None else self.spread[rows],
         )
 
     @classmethod
@@ -165,7 +174,7 @@ class Scores(Result):
         joined: dict[str, Any] = {
             field.name: np.concatenate([getattr(piece, field.name) for piece in pieces])[back]
             for field in fields(cls)
-            if field.name not in ("parts", "reasons", "alarm")
+            if field.name not in ("parts", "reasons", "alarm") and getattr(pieces[0], field.name) is not None
         }
         parts = {name: np.concatenate([piece.parts[name] for piece in pieces])[back] for name in pieces[0].parts}
         return cls(**joined, parts=parts, reasons=tuple(reasons[number] for number in back))
@@ -185,20 +194,26 @@ class Scores(Result):
 
         With the surface of the reference (``usual``), plain facts come first; most of them take a tokenizer.
         """
+        texts = texts.gathered()
         chosen = slice(rows.start, rows.stop)
         numbers = texts.profile.numbers[chosen]
+        observed, expected, spread = resultants(numbers), texts.judge.detector.expected(numbers[:, 0]), None
+        if texts.gathering is not None and texts.judge.closure is not None:
+            observed, expected = texts.gathering.observed[chosen], texts.gathering.expected[chosen]
+            spread = texts.judge.closure.spread.expand_as(expected).cpu().numpy()
         p_values = texts.p_values[chosen].cpu().numpy()
         return cls(
             texts.score[chosen].double().cpu().numpy(),
             p_values,
             dict(zip(PARTS, texts.parts[chosen].double().cpu().numpy().T, strict=True)),
-            resultants(numbers).cpu().numpy(),
-            texts.judge.detector.expected(numbers[:, 0]).cpu().numpy(),
+            observed.cpu().numpy(),
+            expected.cpu().numpy(),
             tuple(
                 reasons_of(texts, row, spell, usual, tokenizer) if p <= EXPLAINED else ()
                 for row, p in zip(rows, p_values, strict=True)
             ),
             alarm,
+            spread,
         )
 
 
@@ -211,6 +226,8 @@ def reasons_of(
 ) -> tuple[Reason, ...]:
     """Reasons for one text: plain facts about it, then every part that is unusually large, the largest first.
 
+    For a deep profile, how much its tokens gather comes last, where that is not what its cloud should do.
+
     A text that plain facts explain is not likened to kinds of broken text: the detector has learned these from copies
     of the reference, and Chinese beside an English one is closest to whichever has the rarest characters.
     """
@@ -222,7 +239,7 @@ def reasons_of(
             reasons.append(Reason(part, sigma, *_words(texts, row, spell, likened=not facts)))
         elif part != "broken" or not facts:
             reasons.append(Reason(part, sigma, *_WORDS_OF_PART[part](texts, row)))
-    return tuple(reasons)
+    return (*reasons, *_gathering(texts, row))
 
 
 def plain_facts(
@@ -238,6 +255,36 @@ def _broken(texts: Assessment, row: int) -> tuple[str]:
     sigmas = texts.kinds[row, : len(directions)]
     most = int(sigmas.argmax())
     return (f"most like {directions[most]} text ({sigmas[most]:.1f} σ)",)
+
+
+def _gathering(texts: Assessment, row: int) -> tuple[Reason, ...]:
+    """The reason of a layer of a deep profile that gathers more or less than the law expects, where one does."""
+    judge, gathering = texts.judge, texts.gathering
+    if judge.closure is None or gathering is None:
+        return ()
+    observed, expected = gathering.observed[row].tolist(), gathering.expected[row].tolist()
+    spread = judge.closure.spread.tolist()
+    changes = [(value - usual) / one for value, usual, one in zip(observed, expected, spread, strict=True)]
+    most = max(range(len(changes)), key=lambda layer: abs(changes[layer]))
+    if not abs(changes[most]) >= STRANGE:
+        return ()
+    digits = 2 if spread[most] >= COARSE else 3
+    says = (
+        f"layer {judge.layers[most]} gathers {'more' if changes[most] > 0 else 'less'} than its cloud should: "
+        f"{observed[most]:.{digits}f}, expected {expected[most]:.{digits}f} ± {spread[most]:.{digits}f}"
+    )
+    layers = _layers(judge.layers, observed, expected)
+    return (Reason("gathering", abs(changes[most]), says, (), layers, _bars(changes)),)
+
+
+def _layers(
+    numbers: Sequence[int], values: Sequence[float], usual: Sequence[float]
+) -> tuple[tuple[int, float, float], ...]:
+    return tuple((number, round(x, 4), round(y, 4)) for number, x, y in zip(numbers, values, usual, strict=True))
+
+
+def _bars(changes: Sequence[float]) -> str:
+    return "".join(BARS[min(max(USUAL_BAR + round(change), 0), len(BARS) - 1)] for change in changes)
 
 
 def _words(texts: Assessment, row: int, spell: Spell | None, *, likened: bool) -> tuple[str, tuple[int, ...]]:
@@ -289,9 +336,8 @@ def _concentration(
     pair = f"{_short(values[most], usual[most])}, usually {_short(usual[most], values[most])}"
     at = f" at {alike} of {len(changes)} layers looked at; most" if alike > 1 else ""
     rare = "" if abs(changes[most]) >= STRANGE else "a rare combination of small changes, the largest: "
-    layers = tuple((cloud, round(x, 4), round(y, 4)) for cloud, x, y in zip(judge.clouds, values, usual, strict=True))
-    picture = "".join(BARS[min(max(USUAL_BAR + round(change), 0), len(BARS) - 1)] for change in changes)
-    return f"{rare}{CHANGES[kind][up]}{at} {where}: {pair}", (), layers, picture
+    layers = _layers(judge.clouds, values, usual)
+    return f"{rare}{CHANGES[kind][up]}{at} {where}: {pair}", (), layers, _bars(changes)
 
 
 def _of_whole_text(kind: str, numbers: Any, centre: Any) -> str:

@@ -11,6 +11,7 @@ from frostline.encoders.forward import batches
 from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 from frostline.encoders.tokenization import Tokenized
+from frostline.monitoring.closure import Closure, Gathering, Moments, insides
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.profile import Profile, profile
 from frostline.monitoring.token_probes import Probes
@@ -18,10 +19,14 @@ from frostline.monitoring.token_probes import Probes
 
 @dataclass(frozen=True, eq=False)
 class ReferenceStates:
-    """Profiles of all texts for every level; of the first few texts the token states too, their clouds side by side."""
+    """Profiles of all texts for every level; of the first few texts the token states too, their clouds side by side.
+
+    ``gathering`` is how much the tokens gather, where a closure was given.
+    """
 
     profiles: Mapping[str, Profile]
     tokens: tuple[Float[Tensor, "_ f"], ...]
+    gathering: Gathering | None = None
 
 
 def read_reference(
@@ -32,27 +37,39 @@ def read_reference(
     *,
     probes: Mapping[str, Probes] | None = None,
     sampled: int = 0,
+    moments: Moments | None = None,
+    closure: Closure | None = None,
 ) -> ReferenceStates:
     """Run the model once over the texts, with the same hooks that watch a model in use.
 
     ``levels`` has the clouds of every profile, the widest first; token states of the first ``sampled`` texts are kept.
+    ``moments`` counts the keys and values of the texts, and a closure says how much their tokens gather.
     """
     clouds = next(iter(levels.values()))
+    inside = () if moments is None else moments.layers
+    inside = inside if closure is None else closure.layers
     profiles: dict[str, list[Profile]] = {level: [] for level in levels}
     tokens: dict[int, Tensor] = {}
     numbers: tuple[int, ...] = ()
     order: list[int] = []
+    gatherings: list[Gathering] = []
 
     def keep(hidden: HiddenStates) -> None:
+        of_clouds = hidden.states[: len(clouds)]
+        layers = insides(inside, encoder.heads, clouds, hidden.states)
+        if moments is not None:
+            moments.add(layers, hidden.present)
+        if closure is not None:
+            gatherings.append(closure.gather(layers, hidden.present))
         for level, wanted in levels.items():
-            states = [state for cloud, state in zip(clouds, hidden.states, strict=True) if cloud in wanted]
+            states = [state for cloud, state in zip(clouds, of_clouds, strict=True) if cloud in wanted]
             texts = profile(states, hidden.present, None if probes is None else probes[level])
             profiles[level].append(texts.without_tokens())
         for row, number in enumerate(numbers):
             if number < sampled:
-                tokens[number] = torch.cat([state[row, hidden.present[row]] for state in hidden.states], 1)
+                tokens[number] = torch.cat([state[row, hidden.present[row]] for state in of_clouds], 1)
 
-    tap = Tap(model, encoder, clouds, keep, strict=True)
+    tap = Tap(model, encoder, clouds, keep, inside=inside, strict=True)
     try:
         with torch.no_grad(), unwatched_passes():
             for batch in batches(tokenized):
@@ -65,4 +82,5 @@ def read_reference(
     return ReferenceStates(
         {level: Profile.joined(parts)[back] for level, parts in profiles.items()},
         tuple(tokens[number] for number in sorted(tokens)),
+        Gathering.joined(gatherings)[back] if gatherings else None,
     )

@@ -9,7 +9,7 @@ from torch import nn
 
 from frostline.encoders.forward import batches
 from frostline.encoders.tokenization import Tokenized, tokenize
-from frostline.errors import BadParameter, BadText, EmptyTexts
+from frostline.errors import BadText, EmptyTexts
 from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.judge import Judge
@@ -31,9 +31,7 @@ class Scorer:
     ):
         self.encoder, self.model, self.tokenizer = open_text_model(model, tokenizer)
         baseline.check(self.encoder, self.tokenizer)
-        if level not in baseline.judges:
-            raise BadParameter(f"level is {level!r}; it is one of {', '.join(baseline.judges)}.")
-        self.judge: Judge = baseline.judges[level]
+        self.judge: Judge = baseline.judge(level).bound(self.encoder)
         self.usual = SurfaceReference.of(baseline.about)
 
     def tokenized(self, texts: Sequence[str]) -> Tokenized:
@@ -58,7 +56,7 @@ class Scorer:
             pieces.append(Scores.of(self.judge(hidden), rows, named, usual=self.usual, tokenizer=self.tokenizer))
 
         order: list[int] = []
-        tap = Tap(self.model, self.encoder, self.judge.clouds, keep, strict=True)
+        tap = Tap(self.model, self.encoder, self.judge.clouds, keep, inside=self.judge.inside, strict=True)
         try:
             with torch.inference_mode(), unwatched_passes():
                 for batch in batches(tokenized):

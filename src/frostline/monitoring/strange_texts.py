@@ -1,7 +1,7 @@
 """Strange texts of a watched stream: kept as numbers while the model works, put into words when somebody reads them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +10,9 @@ from frostline.monitoring.judge import Assessment
 from frostline.monitoring.reasons import Reason, Scores, Spell
 from frostline.monitoring.surface import SurfaceReference
 from frostline.results import Result
+
+GATHERED = 512
+"""Tokens, with padding, of strange texts scored together for which the gathering of a deep profile is computed."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,9 +87,18 @@ class SeenText:
 
 
 def seen_texts(texts: Assessment, rows: Sequence[int], first: int, time: float) -> list[SeenText]:
-    """Copies of some texts of an assessment, whose first text has this number in the stream."""
-    few = texts.part(rows)
-    return [SeenText(first + row, time, few, place) for place, row in enumerate(rows)]
+    """Copies of some texts of an assessment, whose first text has this number in the stream.
+
+    Of a deep profile only the last know how much they gather: a shift of all texts must not slow the model.
+    """
+    known = max(1, GATHERED // texts.inside[0].tokens.shape[1]) if texts.inside else 0
+    split = max(0, len(rows) - known)
+    seen: list[SeenText] = []
+    for whole, chosen in ((replace(texts, inside=()), rows[:split]), (texts, rows[split:])):
+        if chosen:
+            few = whole.part(chosen).gathered()
+            seen += [SeenText(first + row, time, few, place) for place, row in enumerate(chosen)]
+    return seen
 
 
 def speller(ids: Tensor | None, tokenizer: Any) -> Spell | None:

@@ -63,7 +63,7 @@ class Watch:
     baseline
         The baseline of this model, or its file.
     profile
-        The level of the profile, "full" or "light".
+        The level of the profile, "full", "light" or "deep".
     false_alarm_every
         The alarm rings falsely at most once in this time, "30d" or "12h", at ``rate`` texts per second; or once in
         this many texts, if it is a number.
@@ -158,11 +158,10 @@ class Watch:
         if flush_after is not None and not 0 < flush_after <= threading.TIMEOUT_MAX:
             raise BadParameter(f"flush_after is {flush_after}; it is a number of seconds above 0, or None.")
         self.baseline = baseline if isinstance(baseline, Baseline) else load_baseline(baseline)
-        if profile not in self.baseline.judges:
-            raise BadParameter(f"profile is {profile!r}; it is one of {', '.join(self.baseline.judges)}.")
+        judge = self.baseline.judge(profile)
         encoder = load(model)
         self.baseline.check(encoder, tokenizer)
-        self._judge = self.baseline.judges[profile]
+        self._judge = judge.bound(encoder)
         conformal = self._judge.conformal
         every = texts_between_alarms(false_alarm_every, rate)
         self.alarm = Alarm.once_in(every, calibrated_by=conformal.counts.tolist())
@@ -190,7 +189,7 @@ class Watch:
         self._waiting_since: float | None = None
         self._flush_after = flush_after
         self._timer = None if flush_after is None else FlushTimer(self._flush, flush_after)
-        self._tap = Tap(model, encoder, self._judge.clouds, self._take, entry=entry)
+        self._tap = Tap(model, encoder, self._judge.clouds, self._take, inside=self._judge.inside, entry=entry)
 
     @property
     def failures(self) -> int:
@@ -338,7 +337,8 @@ class Watch:
             for tensor in (*hidden.states, hidden.mask):
                 if tensor is not None:
                     tensor.record_stream(stream)
-            texts = judge(hidden)
+            # At once: texts under way would otherwise keep their states on the GPU.
+            texts = judge(hidden).gathered()
             pinned = torch.empty(texts.p_values.shape, dtype=texts.p_values.dtype, pin_memory=True)
             pinned.copy_(texts.p_values, non_blocking=True)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -379,7 +379,9 @@ class Watch:
             self._strange.extend(text for text in seen if text.p_value <= self.alpha)
             rang = [text for text, row in zip(seen, kept, strict=True) if row in numbers]
             self._rang.extend(rang)
-        self._last = (texts, any(place >= len(p) - _last_rows(texts) for place in numbers))
+        first = len(p) - _last_rows(texts)
+        last = texts.part(range(first, len(p))) if texts.inside else texts
+        self._last = (last, any(place >= first for place in numbers))
         self._texts += len(p)
         self._recent.extend(p.tolist())
         return rang

@@ -57,6 +57,7 @@ def empty_row(text: Submission) -> dict[str, Any]:
         "parts": {},
         "observed": [],
         "expected": [],
+        "spread": [],
         "reasons": [],
         "id": text.id,
         "source": text.source,

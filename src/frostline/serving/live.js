@@ -52,7 +52,8 @@ function drawLayers(picture) {
       make("circle", { class: "observed", cx: place(row.observed), cy: "50%", r: 6 }),
       make("circle", { class: "expected", cx: place(row.expected), cy: "50%", r: 9 }));
     track.append(put("span", `layer ${row.layer}`), svg,
-      put("output", `${row.observed.toFixed(3)}, usually ${row.expected.toFixed(3)}`));
+      put("output", `${row.observed.toFixed(3)}, ` + (row.spread === undefined ? `usually ${row.expected.toFixed(3)}`
+        : `expected ${row.expected.toFixed(3)} ± ${row.spread.toFixed(3)}`)));
     return track;
   }), ...(picture.layers.length ? [] : [put("p", "Nothing to show before the first text.")]));
 }

@@ -91,6 +91,7 @@ class Scored(Sent):
     parts: dict[str, float] = Field(description="Parts of the score, standard normal for normal texts.")
     observed: list[float] = Field(description="Resultant length of the tokens at every layer looked at.")
     expected: list[float] = Field(description="What the reference makes one expect there.")
+    spread: list[float] = Field([], description="Standard deviation of the difference; only of a deep profile.")
     reasons: list[Reason]
     id: str = Field(description="The client's name for the text.")
     source: str = Field(description="Who the text comes from.")
@@ -110,7 +111,9 @@ class AlarmState(Sent):
 class Answer(Sent):
     texts: list[Scored]
     alarm: AlarmState = Field(description="The stream's alarm after these texts.")
-    layers: list[int] = Field(description="Layers that observed and expected are of; 0 is before the first.")
+    layers: list[int] = Field(
+        description="Layers that observed and expected are of; 0 is before the first. Attention halves if deep."
+    )
 
 
 class StoredEvent(Sent):

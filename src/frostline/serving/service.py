@@ -69,7 +69,7 @@ class Service:
         """The baseline's short hash and its name."""
         self.stream = Stream(
             texts_between_alarms(false_alarm_every, rate),
-            self.scorer.judge.clouds,
+            self.scorer.judge.layers,
             counts=self.scorer.judge.conformal.counts.tolist(),
             rate=rate,
             alpha=alpha,
@@ -77,6 +77,7 @@ class Service:
             keep_texts=store_texts,
             replica=replica,
             baseline=self.baseline,
+            spread=self.scorer.judge.spread_of_layers,
         )
         self.events = Events(events, keep=keep_events, days=keep_days, baseline=self.baseline)
         files = baseline.about.get("files_sha256")
@@ -177,6 +178,7 @@ class Service:
                 "parts": {name: float(values[number]) for name, values in scores.parts.items()},
                 "observed": scores.observed[number].tolist(),
                 "expected": scores.expected[number].tolist(),
+                "spread": [] if scores.spread is None else scores.spread[number].tolist(),
                 "reasons": self._reasons(scores, number, tokenized) if reasons else [],
                 "id": submissions[number].id,
                 "source": submissions[number].source,

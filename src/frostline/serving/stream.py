@@ -70,6 +70,7 @@ class Stream:
         keep_texts: bool = False,
         replica: str = "",
         baseline: str = "",
+        spread: Sequence[float] = (),
         clock: Clock | None = None,
     ):
         if not 0 < alpha < 1:
@@ -82,7 +83,7 @@ class Stream:
         self.every, self.rate = every, rate
         self.alarm = Alarm.once_in(2 * every, calibrated_by=counts)
         self.rule = rule or ClearRule()
-        self.clouds, self.alpha, self.counts = clouds, alpha, list(counts)
+        self.clouds, self.spread, self.alpha, self.counts = clouds, tuple(spread), alpha, list(counts)
         self.keep_texts, self.replica, self.baseline = keep_texts, replica, baseline
         self.clock = clock or Clock()
         self.all = Source("", self.alarm, self.rule, self.clock.steady())
@@ -312,13 +313,17 @@ class Stream:
             return self.all.health(self.counts)
 
     def layers(self) -> list[dict[str, float | int]]:
-        """Mean resultant length of the last texts' tokens at every cloud, and its value for the reference."""
+        """Mean resultant length of the last texts' tokens at every layer looked at, and the one that is expected.
+
+        Of a deep profile the spread for one text too.
+        """
         with self.changed:
             pairs = list(self._clouds)
         if not pairs:
             return []
         observed, expected = (np.mean([pair[side] for pair in pairs], axis=0).tolist() for side in (0, 1))
-        return [
+        rows = [
             {"layer": cloud, "observed": mean, "expected": usual}
             for cloud, mean, usual in zip(self.clouds, observed, expected, strict=True)
         ]
+        return [row | {"spread": one} for row, one in zip(rows, self.spread, strict=True)] if self.spread else rows
