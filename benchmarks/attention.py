@@ -1,12 +1,12 @@
 """What attention itself says of a text: python -m benchmarks.attention --model FOLDER --data DIR
 
 First, how well the resultant length after every layer's attention half is predicted: from the length of the text alone,
-by the closure with the population's cloud (what a deep profile does), and with its covariance around the text's own
+with the population's cloud (what a deep profile does), and with its covariance around the text's own
 mean. Each is corrected by a line in 1/n on reference texts.
 
 Then AUROC of all shifts for the full detector, with a part that reads where attention goes, and for that part alone:
 from attention weights (per head the mean shares of the first token, the last, the token itself and the best other one,
-and σ/σ_N), or from the shares by the closure's law in the two layers of a deep profile. The part has one direction per
+and σ/σ_N), or from the shares by the cloud's law in the two layers of a deep profile. The part has one direction per
 kind of broken copy; every kind is judged with itself left out.
 """
 
@@ -29,13 +29,13 @@ from frostline.encoders.tokenization import tokenize
 from frostline.monitoring.alarm import FALSE_ALARM_EVERY, Alarm, texts_between_alarms
 from frostline.monitoring.attention_shares import Places, inside, mean_value, shares
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.closure import Closure, Inside, Moments, insides
 from frostline.monitoring.corruption_directions import Directions, learn_directions
 from frostline.monitoring.corruptions import corrupted
 from frostline.monitoring.detection_delay import detection_delay
 from frostline.monitoring.detector import Standards, soft_maximum
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.learning import COPIES
+from frostline.monitoring.reference_cloud import Inside, MomentSums, ReferenceCloud, insides
 from frostline.monitoring.reference_texts import LONGEST, have_tokens
 
 NEVER = -1e30
@@ -64,9 +64,9 @@ class Attention:
         self.reader = reader
         encoder = reader.encoder
         self.layers = tuple(range(encoder.layers))
-        moments = Moments(self.layers)
+        moments = MomentSums(self.layers)
         self._pass(reader.reference, lambda own, present: moments.add(own, present))
-        self.closure: Closure = moments.closure().bound(encoder)
+        self.reference_cloud: ReferenceCloud = moments.cloud().bound(encoder)
 
     def _pass(self, texts: Sequence[str], keep: Any) -> list[int]:
         encoder, model = self.reader.encoder, self.reader.model
@@ -91,9 +91,9 @@ class Attention:
         return Read(*(torch.cat(each)[back] for each in zip(*found, strict=True)))
 
     def _read(self, layers: Sequence[Inside], present: Tensor) -> tuple[Tensor, ...]:
-        closure, places = self.closure, Places.of(present)
-        two = self.reader.learned.closure
-        assert two is not None and closure.output is not None and closure.bias is not None
+        cloud, places = self.reference_cloud, Places.of(present)
+        two = self.reader.learned.reference_cloud
+        assert two is not None and cloud.output is not None and cloud.bias is not None
         weights, law, lengths = [], [], []
         inner = inside(present)[:, :, None, None].float()
         count = inner.sum(1, keepdim=True).clamp_min(1)
@@ -101,17 +101,17 @@ class Attention:
             weights.append(_from_weights(own, places))
             row = [_resultant(own.tokens + own.update, places)]
             for around in (False, True):
-                key, value = closure.keys[layer], closure.values[layer]
+                key, value = cloud.keys[layer], cloud.values[layer]
                 if around:
                     key, value = ((x * inner).sum(1, keepdim=True) / count for x in (own.key, own.value))
-                paid = shares(own.query, own.key, key, closure.keys_keys[layer], places)
-                means = mean_value(paid, own.query, own.value, value, closure.keys_values[layer], places)
+                paid = shares(own.query, own.key, key, cloud.keys_keys[layer], places)
+                means = mean_value(paid, own.query, own.value, value, cloud.keys_values[layer], places)
                 row.append(
-                    _resultant(own.tokens + means.flatten(2) @ closure.output[layer].T + closure.bias[layer], places)
+                    _resultant(own.tokens + means.flatten(2) @ cloud.output[layer].T + cloud.bias[layer], places)
                 )
                 if layer in two.layers and not around:
                     law += [places.mean(paid.weights[atom]) for atom in range(5)]
-                    sigma = torch.einsum("bnhi,hij,bnhj->bnh", own.query, closure.keys_keys[layer], own.query)
+                    sigma = torch.einsum("bnhi,hij,bnhj->bnh", own.query, cloud.keys_keys[layer], own.query)
                     edge = (2 * places.cloud.clamp_min(2).log()).sqrt()[..., None]
                     law.append(places.mean((sigma.clamp_min(0) / own.query.shape[-1]).sqrt() / edge))
             lengths.append(row)
@@ -204,7 +204,7 @@ def main() -> None:
     given = reading.parse_args()
     console = Console(width=170)
     reader = Reader(given.model, lines(given.data / "sst-train.txt")[: given.texts], console)
-    if reader.learned.closure is None:
+    if reader.learned.reference_cloud is None:
         raise SystemExit("this model has its positions inside attention: there is no deep profile of it.")
     attention = Attention(reader)
     test = lines(given.data / "sst-test.txt")

@@ -34,7 +34,7 @@ def test_inspecting_a_baseline(place):
     said = " ".join(call("baseline", place / "enc.frost", "--inspect").output.split())
     assert "BERT, 3 layers, d = 32" in said and "700 texts" in said
     about = json.loads(call("baseline", place / "enc.frost", "--inspect", "--json").stdout)
-    assert about["texts"] == 700 and about["version"] == 3 and about["calibrated_by"] == [140]
+    assert about["texts"] == 700 and about["version"] == 4 and about["calibrated_by"] == [140]
     assert about["name"] == "small talk" and len(about["identity"]) == 64 and about["identity"][:12] in said
 
 

@@ -164,8 +164,8 @@ def test_shapes_and_judges_that_are_wrong(forge, whole):
 def test_a_deep_level_that_is_wrong(forge, whole):
     for value in [*STRANGE, [], {}, {"inside": []}, {"inside": [1, 1]}, {"inside": [2, 1]}, {"inside": [1, 9]}]:
         refused(forge(header={"judges": whole.header["judges"] | {"deep": value}}))
-    spread = whole.tensors["deep.closure.spread"]
-    assert "above zero" in refused(forge({"deep.closure.spread": 0 * spread}))
+    spread = whole.tensors["deep.reference_cloud.spread"]
+    assert "above zero" in refused(forge({"deep.reference_cloud.spread": 0 * spread}))
 
 
 def test_a_file_without_a_deep_level_opens(forge, whole, folder):

@@ -71,13 +71,13 @@ def test_evidence_of_an_alarm_with_other_bets_is_forgotten(base, folder, tmp_pat
 def test_older_baselines_are_read(base, frost, folder, old_events, tmp_path):
     """Format 2 had no hash of the model's files."""
     tensors, told = load_file(frost), json.loads(open_header(frost))
-    assert told.pop("files_sha256") and told.pop("version") == 3
+    assert told.pop("files_sha256") and told.pop("version") == 4
     told["version"] = 2
     del told["checksum"]
     told["checksum"] = content_hash(tensors, told)
     save_file(tensors, tmp_path / "old.frost", {"frostline": json.dumps(told)})
     old = load_baseline(tmp_path / "old.frost")
-    assert old.about["version"] == 3 and old.about["files_sha256"] is None
+    assert old.about["version"] == 4 and old.about["files_sha256"] is None
     texts = fresh(5)
     assert (old.score(folder, texts=texts).scores == base.score(folder, texts=texts).scores).all()
     assert load_baseline(old.save(tmp_path / "new.frost")).about == old.about

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frostline.monitoring.closure import LEARNED
 from frostline.monitoring.judge import Judge
+from frostline.monitoring.reference_cloud import LEARNED
 
 
 def content_tensors(judges: Mapping[str, Judge], texts: tuple[str, ...]) -> dict[str, Tensor]:
@@ -29,11 +29,11 @@ def content_tensors(judges: Mapping[str, Judge], texts: tuple[str, ...]) -> dict
 def judge_headers(judges: Mapping[str, Judge]) -> dict[str, dict[str, list[Any]]]:
     """The rest of every level: clouds it looks at and names of kinds of broken text; layers that a deep one looks into.
 
-    The deep judge is the full one with a closure: nothing else of it is in a file.
+    The deep judge is the full one with a reference cloud: nothing else of it is in a file.
     """
     return {
         level: {"inside": list(judge.inside)}
-        if judge.closure is not None
+        if judge.reference_cloud is not None
         else {
             "clouds": list(judge.clouds),
             "kinds": list(judge.detector.directions.kinds),
@@ -45,8 +45,8 @@ def judge_headers(judges: Mapping[str, Judge]) -> dict[str, dict[str, list[Any]]
 
 def judge_tensors(judge: Judge) -> dict[str, Tensor]:
     """The tensors of one level."""
-    if judge.closure is not None:
-        return {f"closure.{name}": getattr(judge.closure, name) for name in LEARNED}
+    if judge.reference_cloud is not None:
+        return {f"reference_cloud.{name}": getattr(judge.reference_cloud, name) for name in LEARNED}
     detector = judge.detector
     return {
         "directions.weights": detector.directions.weights,

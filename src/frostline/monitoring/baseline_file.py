@@ -17,11 +17,11 @@ from frostline.monitoring.baseline import Baseline
 from frostline.monitoring.baseline_content import content_hash, content_tensors, judge_headers, judge_tensors
 from frostline.monitoring.baseline_header import VERSION, brief, check_header
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.closure import Closure
 from frostline.monitoring.corruption_directions import Directions
 from frostline.monitoring.detector import PARTS, TABLE, Detector, Standards
 from frostline.monitoring.judge import Judge
 from frostline.monitoring.profile import LEVELS, clouds_of, names
+from frostline.monitoring.reference_cloud import ReferenceCloud
 from frostline.monitoring.token_probes import Probes
 
 OLDEST = 2
@@ -75,7 +75,9 @@ def load_baseline(path: str | Path) -> Baseline:
         judges = {level: _judge(tensors, level, headers[level], layers, dimension) for level in LEVELS}
         if "deep" in headers:
             full = judges["full"]
-            judges["deep"] = replace(full, closure=_closure(tensors, headers["deep"]["inside"], full.clouds))
+            judges["deep"] = replace(
+                full, reference_cloud=_reference_cloud(tensors, headers["deep"]["inside"], full.clouds)
+            )
         texts = _texts(tensors.pop("texts")) if "texts" in tensors else ()
         if others := set(tensors) - {f"{level}.{name}" for level in judges for name in judge_tensors(judges[level])}:
             raise ValueError(f"{len(others)} tensors are none of a baseline, {brief(min(others))} among them")
@@ -153,23 +155,23 @@ def _judge(tensors: Mapping[str, Tensor], level: str, header: Mapping[str, Any],
     return Judge(clouds, detector, Conformal(table, edges))
 
 
-def _closure(tensors: Mapping[str, Tensor], inside: list[int], clouds: tuple[int, ...]) -> Closure:
-    """The closure of a deep judge."""
+def _reference_cloud(tensors: Mapping[str, Tensor], inside: list[int], clouds: tuple[int, ...]) -> ReferenceCloud:
+    """The reference cloud of a deep judge."""
     if not inside or not set(inside) < set(clouds) or sorted(set(inside)) != inside:
         raise ValueError(f"it looks into layers {brief(inside)}, which no clouds of {list(clouds)} enter")
     checked = _Checked(tensors, "deep")
-    keys = checked("closure.keys", len(inside), None, None)
+    keys = checked("reference_cloud.keys", len(inside), None, None)
     _, heads, size = keys.shape
-    spread = checked("closure.spread", len(inside))
+    spread = checked("reference_cloud.spread", len(inside))
     if not bool((spread > 0).all()):
-        raise ValueError("deep.closure.spread is not above zero")
-    return Closure(
+        raise ValueError("deep.reference_cloud.spread is not above zero")
+    return ReferenceCloud(
         tuple(inside),
         keys,
-        checked("closure.values", len(inside), heads, size),
-        checked("closure.keys_keys", len(inside), heads, size, size),
-        checked("closure.keys_values", len(inside), heads, size, size),
-        checked("closure.line", len(inside), 2),
+        checked("reference_cloud.values", len(inside), heads, size),
+        checked("reference_cloud.keys_keys", len(inside), heads, size, size),
+        checked("reference_cloud.keys_values", len(inside), heads, size, size),
+        checked("reference_cloud.line", len(inside), 2),
         spread,
     )
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from frostline.encoders.load import Encoder
 from frostline.errors import BadModel
 from frostline.log import LOG
-from frostline.monitoring.closure import PARTS
+from frostline.monitoring.reference_cloud import PARTS
 
 _unwatched = threading.local()
 

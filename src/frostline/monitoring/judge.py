@@ -11,25 +11,25 @@ from torch import Tensor
 
 from frostline.encoders.load import Encoder
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.closure import Closure, Gathering, Inside
 from frostline.monitoring.detector import Detector, soft_maximum
 from frostline.monitoring.hooks import HiddenStates
 from frostline.monitoring.profile import Profile, profile
+from frostline.monitoring.reference_cloud import Gathering, Inside, ReferenceCloud
 
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """A detector with its calibration, for profiles of these clouds; a deep one has a closure, which others lack."""
+    """A detector with its calibration, for profiles of these clouds; only a deep one has a reference cloud."""
 
     clouds: tuple[int, ...]
     detector: Detector
     conformal: Conformal
-    closure: Closure | None = None
+    reference_cloud: ReferenceCloud | None = None
 
     @property
     def inside(self) -> tuple[int, ...]:
         """Numbers of the layers whose inside is read (0 is the first layer)."""
-        return () if self.closure is None else self.closure.layers
+        return () if self.reference_cloud is None else self.reference_cloud.layers
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -37,21 +37,23 @@ class Judge:
 
         Those of a deep profile are of the tokens after the attention half of a layer, others of those after the layer.
         """
-        return self.clouds if self.closure is None else tuple(layer + 1 for layer in self.inside)
+        return self.clouds if self.reference_cloud is None else tuple(layer + 1 for layer in self.inside)
 
     @property
     def spread_of_layers(self) -> tuple[float, ...]:
         """Standard deviations of observed minus expected at these layers, for single texts; none unless it is deep."""
-        return () if self.closure is None else tuple(self.closure.spread.tolist())
+        return () if self.reference_cloud is None else tuple(self.reference_cloud.spread.tolist())
 
     def bound(self, encoder: Encoder) -> "Judge":
         """The same judge with what it needs of the model's own weights."""
-        return self if self.closure is None else replace(self, closure=self.closure.bound(encoder))
+        return (
+            self if self.reference_cloud is None else replace(self, reference_cloud=self.reference_cloud.bound(encoder))
+        )
 
     def __call__(self, hidden: HiddenStates) -> "Assessment":
         """The assessment of every text, on the device of its hidden states."""
         texts = profile(hidden.states[: len(self.clouds)], hidden.present, self.detector.probes)
-        inside = () if self.closure is None else self.closure.insides(self.clouds, hidden.states)
+        inside = () if self.reference_cloud is None else self.reference_cloud.insides(self.clouds, hidden.states)
         parts, kinds = self.detector(texts)
         score = soft_maximum(parts)
         p_values = self.conformal.p_values(score, texts.lengths)
@@ -98,11 +100,11 @@ class Assessment:
 
     def gathered(self) -> "Assessment":
         """The same assessment with the gathering of a deep profile, and without the states that it comes from."""
-        closure = self.judge.closure
-        if closure is None or not self.inside:
+        cloud = self.judge.reference_cloud
+        if cloud is None or not self.inside:
             return self
         present = HiddenStates([self.inside[0].tokens], self.mask, None).present
-        return replace(self, gathering=closure.gather(self.inside, present), inside=())
+        return replace(self, gathering=cloud.gather(self.inside, present), inside=())
 
     def ids_of(self, row: int) -> list[int] | None:
         """Token ids of one text without padding; None where they are not known."""

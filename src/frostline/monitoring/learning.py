@@ -12,11 +12,11 @@ from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 from frostline.encoders.tokenization import Tokenized, tokenize
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.closure import Closure, Moments, layers_of
 from frostline.monitoring.corruptions import LOCAL, Corruption, corrupted, corruptions
 from frostline.monitoring.detector import Detector
 from frostline.monitoring.judge import Judge
 from frostline.monitoring.profile import LEVELS, Profile, clouds_of
+from frostline.monitoring.reference_cloud import MomentSums, ReferenceCloud, layers_of
 from frostline.monitoring.reference_states import ReferenceStates, read_reference
 from frostline.monitoring.reference_texts import LONGEST, have_tokens
 from frostline.monitoring.token_probes import Probes, changed_tokens, learn_probe
@@ -51,7 +51,7 @@ class Learning:
         tell = report or (lambda part, what, done, total: None)
         self.levels = {level: clouds_of(encoder.layers, level) for level in LEVELS}
         inside = layers_of(encoder, self.levels["full"])
-        moments = Moments(inside) if inside else None
+        moments = MomentSums(inside) if inside else None
         self.seed = seed
         self._encoder, self._model, self._tokenizer = encoder, model, tokenizer
         kinds = corruptions(reference, tokenizer, model.get_input_embeddings().weight)
@@ -72,20 +72,24 @@ class Learning:
                     learned[level][kind] = probe
         self.probes = {level: self._probes(learned[level], clouds) for level, clouds in self.levels.items()}
         tell("reading", "calibration", total - 1, total)
-        closure = None if moments is None else moments.closure().bound(encoder)
-        others = self._read(self._tokenized(held_out), probes=self.probes, closure=closure)
+        cloud = None if moments is None else moments.cloud().bound(encoder)
+        others = self._read(self._tokenized(held_out), probes=self.probes, reference_cloud=cloud)
         half = len(held_out) // 2
         self.standards = {level: texts[:half] for level, texts in others.profiles.items()}
         self.judging = {level: texts[half:] for level, texts in others.profiles.items()}
-        self.closure: Closure | None = None
-        if closure is not None and others.gathering is not None:
-            self.closure = closure.calibrated(others.gathering, others.profiles["full"].lengths, half)
+        self.reference_cloud: ReferenceCloud | None = None
+        if cloud is not None and others.gathering is not None:
+            self.reference_cloud = cloud.calibrated(others.gathering, others.profiles["full"].lengths, half)
         tell("learning", "directions, codebook, density", 1, 1)
 
     def judges(self) -> dict[str, Judge]:
-        """The judges of all levels; the deep one is the full one with a closure, where there is one."""
+        """The judges of all levels; the deep one is the full one with a reference cloud, where there is one."""
         judges = {level: self.judge(level) for level in LEVELS}
-        return judges if self.closure is None else judges | {"deep": replace(judges["full"], closure=self.closure)}
+        return (
+            judges
+            if self.reference_cloud is None
+            else judges | {"deep": replace(judges["full"], reference_cloud=self.reference_cloud)}
+        )
 
     def judge(self, level: str) -> Judge:
         """The judge of one level: a detector learned from the reference, calibrated on texts it has not seen."""

@@ -17,7 +17,7 @@ from frostline.monitoring.token_probes import Probes, States
 LEVELS = ("full", "light")
 """Levels of a profile: a full one reads up to four clouds, a light one the output alone.
 
-A judge of level "deep" reads a full profile and looks into two layers besides (``closure``).
+A judge of level "deep" reads a full profile and looks into two layers besides (``reference_cloud``).
 """
 CLOUDS = 4
 """Clouds of a full profile: the input, the output, and two between them."""

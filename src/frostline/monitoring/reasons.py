@@ -198,9 +198,9 @@ class Scores(Result):
         chosen = slice(rows.start, rows.stop)
         numbers = texts.profile.numbers[chosen]
         observed, expected, spread = resultants(numbers), texts.judge.detector.expected(numbers[:, 0]), None
-        if texts.gathering is not None and texts.judge.closure is not None:
+        if texts.gathering is not None and texts.judge.reference_cloud is not None:
             observed, expected = texts.gathering.observed[chosen], texts.gathering.expected[chosen]
-            spread = texts.judge.closure.spread.expand_as(expected).cpu().numpy()
+            spread = texts.judge.reference_cloud.spread.expand_as(expected).cpu().numpy()
         p_values = texts.p_values[chosen].cpu().numpy()
         return cls(
             texts.score[chosen].double().cpu().numpy(),
@@ -260,10 +260,10 @@ def _broken(texts: Assessment, row: int) -> tuple[str]:
 def _gathering(texts: Assessment, row: int) -> tuple[Reason, ...]:
     """The reason of a layer of a deep profile that gathers more or less than the law expects, where one does."""
     judge, gathering = texts.judge, texts.gathering
-    if judge.closure is None or gathering is None:
+    if judge.reference_cloud is None or gathering is None:
         return ()
     observed, expected = gathering.observed[row].tolist(), gathering.expected[row].tolist()
-    spread = judge.closure.spread.tolist()
+    spread = judge.reference_cloud.spread.tolist()
     changes = [(value - usual) / one for value, usual, one in zip(observed, expected, spread, strict=True)]
     most = max(range(len(changes)), key=lambda layer: abs(changes[layer]))
     if not abs(changes[most]) >= STRANGE:

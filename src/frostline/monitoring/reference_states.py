@@ -11,9 +11,9 @@ from frostline.encoders.forward import batches
 from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 from frostline.encoders.tokenization import Tokenized
-from frostline.monitoring.closure import Closure, Gathering, Moments, insides
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.profile import Profile, profile
+from frostline.monitoring.reference_cloud import Gathering, MomentSums, ReferenceCloud, insides
 from frostline.monitoring.token_probes import Probes
 
 
@@ -21,7 +21,7 @@ from frostline.monitoring.token_probes import Probes
 class ReferenceStates:
     """Profiles of all texts for every level; of the first few texts the token states too, their clouds side by side.
 
-    ``gathering`` is how much the tokens gather, where a closure was given.
+    ``gathering`` is how much the tokens gather, where a reference cloud was given.
     """
 
     profiles: Mapping[str, Profile]
@@ -37,17 +37,17 @@ def read_reference(
     *,
     probes: Mapping[str, Probes] | None = None,
     sampled: int = 0,
-    moments: Moments | None = None,
-    closure: Closure | None = None,
+    moments: MomentSums | None = None,
+    reference_cloud: ReferenceCloud | None = None,
 ) -> ReferenceStates:
     """Run the model once over the texts, with the same hooks that watch a model in use.
 
     ``levels`` has the clouds of every profile, the widest first; token states of the first ``sampled`` texts are kept.
-    ``moments`` counts the keys and values of the texts, and a closure says how much their tokens gather.
+    ``moments`` counts the keys and values of the texts, and a reference cloud says how much their tokens gather.
     """
     clouds = next(iter(levels.values()))
     inside = () if moments is None else moments.layers
-    inside = inside if closure is None else closure.layers
+    inside = inside if reference_cloud is None else reference_cloud.layers
     profiles: dict[str, list[Profile]] = {level: [] for level in levels}
     tokens: dict[int, Tensor] = {}
     numbers: tuple[int, ...] = ()
@@ -59,8 +59,8 @@ def read_reference(
         layers = insides(inside, encoder.heads, clouds, hidden.states)
         if moments is not None:
             moments.add(layers, hidden.present)
-        if closure is not None:
-            gatherings.append(closure.gather(layers, hidden.present))
+        if reference_cloud is not None:
+            gatherings.append(reference_cloud.gather(layers, hidden.present))
         for level, wanted in levels.items():
             states = [state for cloud, state in zip(clouds, of_clouds, strict=True) if cloud in wanted]
             texts = profile(states, hidden.present, None if probes is None else probes[level])

@@ -1,4 +1,4 @@
-"""Closure: what two layers of a model should do with a text if its cloud is that of the reference (THEORY eq. 16–18).
+"""The cloud of the reference in two layers of a model, and how a text should gather if its own is the same (THEORY 12).
 
 The atoms of the text and the population's cloud give the shares of attention in every head, and the mean that it
 returns. Through the output matrix and with the tokens that enter the layer they give the tokens after its attention
@@ -20,7 +20,7 @@ PARTS = ("query", "key", "value", "output")
 SMALLEST_SPREAD = 1e-6
 """Smallest spread of the law's error: below it is rounding."""
 LEARNED = ("keys", "values", "keys_keys", "keys_values", "line", "spread")
-"""Tensors of a closure that are learned; the others are the model's."""
+"""Tensors of a reference cloud that are learned; the others are the model's."""
 AT_ONCE = 512
 """Tokens of a portion on a CPU: twice as fast as thousands at once."""
 LAYERS = 2
@@ -81,13 +81,13 @@ class Gathering:
 
 
 @dataclass(frozen=True, eq=False)
-class Closure:
+class ReferenceCloud:
     """The population's cloud in every head of two layers, and how far the law is off on texts of the reference.
 
     keys, values      means, and covariances cov(key, key) and cov(key, value)
     line              the law's mean error a + b/n for texts of n tokens, which is added to what it expects
     spread            standard deviation of its error over calibration texts
-    output, bias      the output projections of the model, once the closure is bound to it
+    output, bias      the output projections of the model, once the reference cloud is bound to it
     """
 
     layers: tuple[int, ...]
@@ -100,7 +100,7 @@ class Closure:
     output: Float[Tensor, "l d e"] | None = None
     bias: Float[Tensor, "l d"] | None = None
 
-    def bound(self, encoder: Encoder) -> "Closure":
+    def bound(self, encoder: Encoder) -> "ReferenceCloud":
         """The same with the output projections of the model."""
         name = encoder.family.output
         output = torch.stack([torch.from_numpy(encoder.weight(name, layer)).float() for layer in self.layers])
@@ -129,10 +129,10 @@ class Closure:
         raw = torch.stack(expected, 1)
         return Gathering(torch.stack(observed, 1), raw + _one_and_share(present.sum(1).float()) @ self.line.T)
 
-    def calibrated(self, texts: Gathering, lengths: Float[Tensor, " b"], half: int) -> "Closure":
+    def calibrated(self, texts: Gathering, lengths: Float[Tensor, " b"], half: int) -> "ReferenceCloud":
         """The same with the line of the error from the first ``half`` texts and its spread from the others.
 
-        The gathering is that of a closure without a line; ``lengths`` are logarithms of numbers of tokens.
+        The gathering is that of a reference cloud without a line; ``lengths`` are logarithms of numbers of tokens.
         """
         powers, errors = _one_and_share(lengths.exp()), texts.observed - texts.expected
         line = torch.linalg.lstsq(powers[:half], errors[:half]).solution
@@ -158,7 +158,7 @@ def _resultant(tokens: Float[Tensor, "b n d"], places: Places) -> Float[Tensor, 
     return torch.linalg.vector_norm(places.mean(torch.nn.functional.normalize(centred, dim=-1)), dim=-1)
 
 
-class Moments:
+class MomentSums:
     """Sums over the inner tokens of a reference, batch by batch, in float64."""
 
     def __init__(self, layers: tuple[int, ...]):
@@ -178,8 +178,8 @@ class Moments:
         before = self._sums or [[torch.zeros_like(new) for new in layer] for layer in sums]
         self._sums = [[old + new for old, new in zip(*pair, strict=True)] for pair in zip(before, sums, strict=True)]
 
-    def closure(self) -> Closure:
-        """The closure of these tokens; its error is not known yet."""
+    def cloud(self) -> ReferenceCloud:
+        """The reference cloud of these tokens; its error is not known yet."""
         count = max(self._count, 1.0)
         found = []
         for key, value, keys_keys, keys_values in self._sums:
@@ -194,4 +194,4 @@ class Moments:
             )
         keys, values, keys_keys, keys_values = (torch.stack(each).float() for each in zip(*found, strict=True))
         none = torch.zeros(len(self.layers), 2)
-        return Closure(self.layers, keys, values, keys_keys, keys_values, none, none[:, 0])
+        return ReferenceCloud(self.layers, keys, values, keys_keys, keys_values, none, none[:, 0])

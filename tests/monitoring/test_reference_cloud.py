@@ -1,4 +1,4 @@
-"""The closure of two layers against a plain loop, and the gathering of a deep profile where people read it."""
+"""The reference cloud of two layers against a plain loop, and the gathering of a deep profile where people read it."""
 
 import copy
 import dataclasses
@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import frostline as fl
 from frostline.cli import main
 from frostline.encoders.load import load
-from frostline.monitoring.closure import Closure, Inside, Moments, insides, layers_of
 from frostline.monitoring.hooks import Tap
+from frostline.monitoring.reference_cloud import Inside, MomentSums, ReferenceCloud, insides, layers_of
 from frostline.monitoring.watch import watch
 from frostline.theory.tilting import frozen
 from tests.encoders import tiny
@@ -25,7 +25,7 @@ LENGTHS = (9, 4, 3, 2, 1, 12)
 
 
 def drawn(left, seed=0):
-    """One layer's inside for texts of these lengths, padded on one side, and the closure of other numbers."""
+    """One layer's inside for texts of these lengths, padded on one side, and the reference cloud of other numbers."""
     g = torch.Generator().manual_seed(seed)
     b, n = len(LENGTHS), max(LENGTHS)
     present = torch.stack([torch.arange(n) >= n - k if left else torch.arange(n) < k for k in LENGTHS])
@@ -33,7 +33,7 @@ def drawn(left, seed=0):
     own = Inside(torch.randn(b, n, WIDTH, generator=g), *heads, torch.randn(b, n, WIDTH, generator=g))
     mix = torch.randn(2, HEADS, 2 * SIZE, 2 * SIZE, generator=g)
     joint = mix @ mix.mT
-    closure = Closure(
+    cloud = ReferenceCloud(
         (0,),
         torch.randn(1, HEADS, SIZE, generator=g),
         torch.randn(1, HEADS, SIZE, generator=g),
@@ -44,10 +44,10 @@ def drawn(left, seed=0):
         torch.randn(1, WIDTH, HEADS * SIZE, generator=g),
         torch.randn(1, WIDTH, generator=g),
     )
-    return own, closure, present
+    return own, cloud, present
 
 
-def plain(own, closure, row, places):
+def plain(own, cloud, row, places):
     """Equations 17 and 18 token by token in float64: observed and expected resultant length of one text."""
     array = lambda x: x.double().numpy()  # noqa: E731
     q, k, v = (array(x[row, places]) for x in (own.query, own.key, own.value))
@@ -62,20 +62,20 @@ def plain(own, closure, row, places):
             asking = q[i, h] / np.sqrt(SIZE)
             masses, values = [asking @ k[a, h] for a in atoms], [v[a, h] for a in atoms]
             if rest:
-                sigma = np.sqrt(asking @ array(closure.keys_keys[0, h]) @ asking)
+                sigma = np.sqrt(asking @ array(cloud.keys_keys[0, h]) @ asking)
                 tilt = frozen(np.array(sigma), rest)
-                masses.append(np.log(rest) + asking @ array(closure.keys[0, h]) + float(tilt.mass))
-                moved = asking @ array(closure.keys_values[0, h])
-                values.append(array(closure.values[0, h]) + float(tilt.share) * moved)
+                masses.append(np.log(rest) + asking @ array(cloud.keys[0, h]) + float(tilt.mass))
+                moved = asking @ array(cloud.keys_values[0, h])
+                values.append(array(cloud.values[0, h]) + float(tilt.share) * moved)
             weights = np.exp(np.array(masses) - max(masses))
             means.append(weights / weights.sum() @ np.array(values))
-        expected[i] = x[i] + array(closure.output[0]) @ np.concatenate(means) + array(closure.bias[0])
+        expected[i] = x[i] + array(cloud.output[0]) @ np.concatenate(means) + array(cloud.bias[0])
 
     def resultant(tokens):
         centred = tokens - tokens.mean(1, keepdims=True)
         return np.linalg.norm((centred / np.linalg.norm(centred, axis=1, keepdims=True)).mean(0))
 
-    line = array(closure.line[0])
+    line = array(cloud.line[0])
     return resultant(x + update), resultant(expected) + line[0] + line[1] / n
 
 
@@ -83,11 +83,11 @@ def plain(own, closure, row, places):
 @pytest.mark.parametrize("left", [False, True])
 def test_the_gathering_is_what_a_plain_loop_gives(monkeypatch, left, at_once):
     """Texts of one to twelve tokens, padding on either side, in portions of any size; some clouds are frozen."""
-    monkeypatch.setattr("frostline.monitoring.closure.AT_ONCE", at_once)
-    own, closure, present = drawn(left)
-    found = closure.gather([own], present)
+    monkeypatch.setattr("frostline.monitoring.reference_cloud.AT_ONCE", at_once)
+    own, cloud, present = drawn(left)
+    found = cloud.gather([own], present)
     for row in range(len(LENGTHS)):
-        observed, expected = plain(own, closure, row, present[row])
+        observed, expected = plain(own, cloud, row, present[row])
         assert np.isclose(found.observed[row, 0], observed, atol=FLOAT32_PASS)
         assert np.isclose(found.expected[row, 0], expected, atol=FLOAT32_PASS)
 
@@ -95,10 +95,10 @@ def test_the_gathering_is_what_a_plain_loop_gives(monkeypatch, left, at_once):
 def test_moments_are_those_of_the_inner_tokens():
     """In two batches as in one, with numpy's covariance."""
     own, _, present = drawn(False)
-    moments = Moments((0,))
+    moments = MomentSums((0,))
     for rows in (slice(0, 2), slice(2, None)):
         moments.add([own[rows]], present[rows])
-    found = moments.closure()
+    found = moments.cloud()
     inner = [(row, place) for row, length in enumerate(LENGTHS) for place in range(1, length - 1)]
     keys, values = (np.array([x[row, place].double().numpy() for row, place in inner]) for x in (own.key, own.value))
     for h in range(HEADS):
@@ -131,14 +131,14 @@ def test_hooks_see_the_inside_of_the_layers_asked_for(family):
 
 @pytest.mark.parametrize("family", ["BERT", "RoBERTa", "ALBERT", "ELECTRA", "DistilBERT", "ESM"])
 def test_the_inside_of_a_layer_explains_what_attention_adds(family):
-    """Attention weights from queries and keys, through the closure's output matrix, give the update of every family."""
+    """Attention weights from queries and keys, through the output matrix, give the update of every family."""
     settings = tiny.config(family)
     if family == "ESM":
         settings.position_embedding_type = "absolute"
     made, seen = tiny.model(family, settings=settings).eval(), []
     encoder = load(made)
     assert layers_of(encoder, (0, 1, 2, 3)) == (1, 2)
-    closure = dataclasses.replace(drawn(False)[1], layers=(1,)).bound(encoder)
+    cloud = dataclasses.replace(drawn(False)[1], layers=(1,)).bound(encoder)
     tap = Tap(made, encoder, (0, 1, 2, 3), seen.append, inside=(1,), strict=True)
     with torch.inference_mode():
         made(input_ids=torch.arange(5, 15).reshape(2, 5), attention_mask=torch.ones(2, 5, dtype=torch.long))
@@ -146,7 +146,7 @@ def test_the_inside_of_a_layer_explains_what_attention_adds(family):
     (own,) = insides((1,), encoder.heads, (0, 1, 2, 3), seen[0].states)
     logits = torch.einsum("bihk,bjhk->bhij", own.query, own.key) / encoder.head_size**0.5
     means = torch.einsum("bhij,bjhk->bihk", logits.softmax(-1), own.value)
-    update = means.flatten(2) @ closure.output[0].T + closure.bias[0]
+    update = means.flatten(2) @ cloud.output[0].T + cloud.bias[0]
     assert torch.allclose(update, own.update, atol=FLOAT32_STATES)
 
 
@@ -165,7 +165,7 @@ def test_a_deep_profile_scores_as_a_full_one_and_expects_what_normal_texts_do(ba
     assert (np.abs(errors * deep.spread).mean(0) < np.abs(alone).mean(1)).all()
 
 
-def test_a_file_keeps_the_closure(base, frost, folder):
+def test_a_file_keeps_the_cloud(base, frost, folder):
     texts = fresh(5)
     again = fl.load_baseline(frost)
     one, other = (each.score(folder, texts, level="deep") for each in (base, again))
