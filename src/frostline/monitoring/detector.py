@@ -38,7 +38,7 @@ SHRINKAGE = 1e-3
 SHARPNESS = 1.5
 """Sharpness of the soft maximum log Σ exp(SHARPNESS · part)."""
 TABLE = np.concatenate([np.linspace(0.002, 0.9, 200), [0.98]])
-"""Quantiles kept of each column; beyond the 90 % one scores go on along the line to the 98 % one, or to a fitted one."""
+"""Quantiles kept of each column; beyond the 90 % one scores go on along the line to the 98 % one, or a fitted line."""
 FARTHEST = 4.0
 """Distance beyond the 90 % quantile, in units of that of the 98 % one, at which a text counts when a tail is fitted."""
 
