@@ -1,6 +1,5 @@
 """One encoder, audited: its weights, its token clouds on text, what stands out, and how far to believe it."""
 
-import dataclasses
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from frostline.auditing.assumptions import Assumption, assumptions_of
 from frostline.auditing.audit_metrics import metrics_of
 from frostline.auditing.cautions import few_texts, model_cautions, unfolded_parts, zeros_warning
 from frostline.auditing.clouds import measure
-from frostline.auditing.controls import Measured, Measuring, controls_of, measured_on, some_of
+from frostline.auditing.controls import Measured, Measuring, controls_of, measured_on
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost_line import FrostLine
 from frostline.auditing.headline import sentence_of
@@ -227,18 +226,16 @@ def audit(
     words = _tokenizer(encoder, tokenizer, texts, skipped)
     tokenized = None if texts is None else tokenize(encoder, words, checked(texts))
     # Texts that the model cannot read are refused before any work is done.
-    usual = tokenized
+    usual = None
     if reference is not None:
         usual = tokenize(encoder, words, some(checked(reference, "the reference"), REFERENCE_TEXTS))
-    elif tokenized is not None and len(tokenized.ids) > 1:
-        usual = some_of(dataclasses.replace(tokenized, ids=tokenized.ids[1::2]), REFERENCE_TEXTS)
     warning = "" if tokenized is None else unread(tokenized, words.num_special_tokens_to_add(), longest(encoder))
     proof = prove(encoder, layers, live, _proof_batches(encoder, words, texts, seed))
     weights = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
     measured: Measured | None = None
     controls: dict[str, Measured] = {}
     kept: tuple[Scene, ...] = ()
-    if tokenized is not None and usual is not None:
+    if tokenized is not None:
         options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell, "measuring": measuring}
         options["reference"] = usual
         measured = measured_on(encoder, layers, live, tokenized, **options)

@@ -2,7 +2,7 @@
 
 import copy
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,13 +95,15 @@ def _measuring(client: "Client") -> Callable[..., Clouds]:
         model: Model,
         tokenized: Tokenized,
         *,
+        reference: Collection[int] = (),
         tick: Callable[[int, int], None] = lambda done, of: None,
     ) -> Clouds:
         from distributed import as_completed
 
         # Open files cannot be sent: a worker opens the folder itself. A live model, which has no folder, is sent.
         source = _everywhere(client, _Live.of(model)) if encoder.folder is None else _Folder.of(encoder.folder)
-        chosen, every_batch, code = chosen_of(tokenized), list(batches(tokenized)), code_version()
+        chosen = chosen_of(tokenized, reference=reference)
+        every_batch, code = list(batches(tokenized)), code_version()
         _threads(client)
         futures = [client.submit(_part, code, source, batch, chosen, pure=False) for batch in every_batch]
         sizes = {future.key: len(batch.numbers) for future, batch in zip(futures, every_batch, strict=True)}
@@ -111,7 +113,7 @@ def _measuring(client: "Client") -> Callable[..., Clouds]:
                 parts.append(part)
                 done += sizes[future.key]
                 tick(done, chosen.texts)
-        return joined(parts, encoder, layers)
+        return joined(parts, encoder, layers, chosen)
 
     return measure
 
