@@ -164,7 +164,6 @@ def audit(
     source: str = "texts",
     keep_texts: int = 0,
     report: Report | None = None,
-    measuring: Measuring = measure,
 ) -> Audit:
     """Audit an encoder: its weights, and with ``texts`` also its token clouds at work.
 
@@ -189,8 +188,6 @@ def audit(
         The number of texts whose token clouds are kept, with their words, for ``frostline explore``.
     report
         Called with the part of the work, what it does, work done and work in all.
-    measuring
-        Measures the clouds; ``frostline.sweeping.splitting`` has a function that uses many processes.
 
     Returns
     -------
@@ -209,6 +206,34 @@ def audit(
     >>> audit = fl.audit("path/to/model", texts=["ice melts", "water freezes"])  # doctest: +SKIP
     >>> audit.findings[0].evidence  # doctest: +SKIP
     """
+    return audit_by(
+        measure,
+        model,
+        texts,
+        tokenizer=tokenizer,
+        reference=reference,
+        perturbations=perturbations,
+        seed=seed,
+        source=source,
+        keep_texts=keep_texts,
+        report=report,
+    )
+
+
+def audit_by(
+    measuring: Measuring,
+    model: "str | Path | nn.Module",
+    texts: Sequence[str] | None,
+    *,
+    tokenizer: Any = None,
+    reference: Sequence[str] | None = None,
+    perturbations: bool = True,
+    seed: int = 0,
+    source: str = "texts",
+    keep_texts: int = 0,
+    report: Report | None = None,
+) -> Audit:
+    """``audit`` with the measuring of token clouds in other hands, such as many processes."""
     for name, given in (("texts", texts), ("reference", reference)):
         if isinstance(given, str):
             raise BadText(f"{name} is one string; give a list of texts: [text].")

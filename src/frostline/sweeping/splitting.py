@@ -16,8 +16,7 @@ from torch import nn
 
 from frostline.arrays import Array, as_tensor
 from frostline.attention import Attention
-from frostline.auditing.audit import Audit
-from frostline.auditing.audit import audit as audit_here
+from frostline.auditing.audit import Audit, audit_by
 from frostline.auditing.clouds import Chosen, Clouds, Measurements, chosen_of, joined, measure_part
 from frostline.dynamics.mean_map import mean_map as mean_map_here
 from frostline.encoders.fold import FoldedLayer, Norm, folded, norm_before
@@ -84,7 +83,7 @@ def audit(model: "str | Path | nn.Module", texts: Sequence[str], *, client: "Cli
     A folder must be there on every worker; a live model travels. What is measured is the same to the bit where workers
     use as many threads as this process.
     """
-    return audit_here(model, texts, measuring=_measuring(client), **options)
+    return audit_by(_measuring(client), model, texts, **options)
 
 
 def _measuring(client: "Client") -> Callable[..., Clouds]:
