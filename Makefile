@@ -78,6 +78,7 @@ docs: $(STAMP) $(SITE)
 figures: demo
 	cp demo/two_clusters/tokens.png docs/images/two_clusters.png
 	cp demo/phases/_diagram-beta-tokens-plateau.png docs/images/phases.png
+	cp demo/audit/figures/law.png docs/images/law.png
 	$(BIN)/frostline simulate examples/two_clusters.toml --beta 300 --tokens 5000 --out demo/cold
 	cp demo/cold/distance.png docs/images/cold.png
 	$(BIN)/python docs/figures.py
