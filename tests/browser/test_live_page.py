@@ -59,6 +59,23 @@ def test_an_alarm_appears_and_is_over_by_the_stated_rule(watched):
     assert page.troubles == [] and all(url.startswith((client.url, "data:")) for url in page.asked)
 
 
+def test_an_operator_silences_a_quiet_service_before_an_import(watched):
+    page, client = watched
+    client.score(fresh(3))
+    says(page, "All is well")
+    page.locator("#operate summary").click()
+    assert not page.locator("#whose, #control [value=acknowledge], #control [value=reset]").locator("visible=true").count()
+    page.fill("#who", "ada")
+    page.fill("#why", "import")
+    page.get_by_text("Silence for an hour").click()
+    says(page, "Maintenance")
+    says(page, "import (ada)", where="#says")
+    page.get_by_text("End the silence").click()
+    says(page, "All is well")
+    assert [event["details"]["who"] for event in client.get("/events").json()["events"] if event["kind"] == "maintenance"] == ["ada", "ada"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.troubles == []
+
+
 def test_names_of_clients_break_no_page(watched):
     page, client = watched
     markup = "<img src=x onerror=alert(1)>"

@@ -136,7 +136,7 @@ def test_metrics_are_read_while_new_sources_come(client):
             labelled.setdefault(f"source {len(labelled)}", Counter())
             return super().__getitem__(name)
 
-    labelled = client.service.stream.labelled
+    labelled = client.service.stream.labels.counts
     labelled["first"] = Growing(texts=3)
     assert client.metrics()[("frostline_source_texts_total", ("source", "first"))] == 3
 

@@ -9,7 +9,8 @@ from frostline.errors import BadParameter
 from frostline.monitoring.alarm_course import ClearRule
 from frostline.monitoring.reasons import Reason, Scores
 from frostline.serving.source import RECENT
-from frostline.serving.stream import LABELLED, MOST_SOURCES, OTHER, Clock, Stream
+from frostline.serving.source_labels import KEPT_SECONDS, LABELLED, OTHER
+from frostline.serving.stream import MOST_SOURCES, Clock, Stream
 from frostline.serving.stream_status import promise, status_of
 from frostline.serving.submission import Submission
 
@@ -194,12 +195,35 @@ def test_sources_are_bounded(times):
     for number in range(MOST_SOURCES + 50):
         send([0.5], source=f"s{number}")
     assert len(judged.sources) <= MOST_SOURCES + 1 and judged.sources[OTHER].texts == 50
-    assert (
-        len(judged.labelled) == LABELLED + 1 and sum(c["texts"] for c in judged.labelled.values()) == MOST_SOURCES + 50
-    )
+    counts = judged.labels.counts
+    assert len(counts) == LABELLED + 1 and sum(c["texts"] for c in counts.values()) == MOST_SOURCES + 50
     times.pass_by(3601)
     send([0.5], source="new")
     assert "new" in judged.sources and "s0" not in judged.sources
+
+
+def test_the_busiest_sources_have_metrics_of_their_own(times):
+    """A busy source that comes late takes the place of the slowest after an hour, once; no count steps back."""
+    judged = stream(times)
+    send, counts, seen = Sender(judged), judged.labels.counts, dict[str, int]()
+
+    def minute():
+        for number in range(LABELLED):
+            send([0.5] * (1 if number == 7 else 3), source=f"s{number}")
+        send([0.5] * 9, source="busy")
+        send([0.5], source="slow")
+        times.pass_by(60.0)
+        texts = {name: count["texts"] for name, count in counts.items()}
+        assert all(texts[name] >= seen.get(name, 0) for name in texts)
+        seen.update(texts)
+
+    for _ in range(int(KEPT_SECONDS / 60) - 1):
+        minute()
+    assert "busy" not in counts and "s7" in counts and seen[OTHER] == 10 * (KEPT_SECONDS / 60 - 1)
+    for _ in range(6):
+        minute()
+    assert "busy" in counts and "s7" not in counts and len(counts) == LABELLED + 1 and "slow" not in counts
+    assert 0 < counts["busy"]["texts"] < 9 * 6 and counts["busy"]["texts"] % 9 == 0
 
 
 @pytest.mark.parametrize("sizes", [[1] * 60, [7, 13, 40], [60]])

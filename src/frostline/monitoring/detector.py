@@ -6,8 +6,8 @@ foreign        mean distance of the text's passages from a codebook of the refer
 passage        the same distance of the most foreign passage
 concentration  Mahalanobis distance of the layer-wise numbers (spread, order, ends)
 
-Each part is turned into a standard normal on calibration texts; the score is their soft maximum: one strong sign counts
-more than several weak ones, and none can outvote another.
+Each part is turned into a standard normal on calibration texts, its tail too; the score is their soft maximum: one
+strong sign counts more than several weak ones, and none can outvote another.
 
 Everything is torch, on the device of the states: code that runs beside a model must not wake other threads or wait for
 a GPU.
@@ -38,7 +38,9 @@ SHRINKAGE = 1e-3
 SHARPNESS = 1.5
 """Sharpness of the soft maximum log Σ exp(SHARPNESS · part)."""
 TABLE = np.concatenate([np.linspace(0.002, 0.9, 200), [0.98]])
-"""Quantiles kept of each part; beyond the 90 % quantile scores are extended along the line to the 98 % one."""
+"""Quantiles kept of each column; beyond the 90 % one scores go on along the line to the 98 % one, or a fitted line."""
+FARTHEST = 4.0
+"""Distance beyond the 90 % quantile, in units of that of the 98 % one, at which a text counts when a tail is fitted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,25 @@ class Standards:
 
     @classmethod
     def fit(cls, scores: Float[Tensor, "n columns"]) -> "Standards":
-        return cls(torch.from_numpy(np.quantile(scores.double().numpy(), TABLE, axis=0).T).float().contiguous())
+        return cls(_table(np.quantile(scores.double().numpy(), TABLE, axis=0)))
+
+    @classmethod
+    def fit_tails(cls, scores: Float[Tensor, "n columns"]) -> "Standards":
+        """The same with lines of least squares through the largest tenth, in place of those to the 98 % quantile.
+
+        A heavier tail has a flatter line, so that the strangest of normal texts owe their scores less to the column
+        with the heaviest tail; and the line hangs on more texts than a quantile does.
+        """
+        ordered = np.sort(scores.double().numpy(), axis=0)
+        quantiles = np.quantile(ordered, TABLE, axis=0)
+        begin, end = quantiles[-2:]
+        first = len(ordered) - len(ordered) // 10
+        normal = ndtri((np.arange(first, len(ordered)) + 0.5) / len(ordered)) - ndtri(TABLE[-2])
+        # One text that is far away, a slip in the reference, must not decide.
+        beyond = np.minimum(ordered[first:] - begin, FARTHEST * (end - begin))
+        slopes = normal @ beyond / np.square(normal).sum()
+        quantiles[-1] = begin + slopes * (ndtri(TABLE[-1]) - ndtri(TABLE[-2]))
+        return cls(_table(quantiles))
 
     def __call__(self, scores: Float[Tensor, "n columns"]) -> Float[Tensor, "n columns"]:
         normal = _normal_quantiles(scores.device)
@@ -59,6 +79,10 @@ class Standards:
         low, high = self.quantiles.gather(1, place - 1), self.quantiles.gather(1, place)
         share = ((columns - low) / (high - low).clamp_min(1e-9)).clamp_min(0)
         return torch.lerp(normal[place - 1], normal[place], share).T
+
+
+def _table(quantiles: Float[np.ndarray, "q columns"]) -> Float[Tensor, "columns q"]:
+    return torch.from_numpy(quantiles.T).float().contiguous()
 
 
 @cache
@@ -108,7 +132,7 @@ class Detector:
     def standardised(self, calibration: Profile) -> "Detector":
         """The same detector with standards from these texts."""
         ready = replace(self, kinds=Standards.fit(self.evidence(calibration)))
-        return replace(ready, parts=Standards.fit(ready.raw(calibration)[0]))
+        return replace(ready, parts=Standards.fit_tails(ready.raw(calibration)[0]))
 
     def evidence(self, texts: Profile) -> Float[Tensor, "n kinds"]:
         """Evidence for every kind of broken text, then for every kind of changed word."""

@@ -2,7 +2,7 @@
 // The stream is read with fetch, not EventSource: only fetch can send a token.
 const at = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-let token = "", paused = false, wait = 500, last = null;
+let token = "", paused = false, wait = 500, last = null, operating = false;
 
 function make(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
@@ -107,7 +107,12 @@ function drawSources(picture) {
 
 function drawControl(picture) {
   const ringing = [picture.all, ...picture.sources].filter(source => source.severity !== "none");
-  at("control").hidden = !ringing.length && !picture.maintenance;
+  // Open where there is something to do; before a planned import an operator opens it.
+  const busy = ringing.length > 0 || Boolean(picture.maintenance);
+  at("operate").hidden = false;
+  if (busy !== operating) at("operate").open = operating = busy;
+  at("operations").textContent = ringing.length ? "Acknowledge, reset or silence" : "Silence the alarms";
+  for (const each of document.querySelectorAll("#control .ringing")) each.hidden = !ringing.length;
   at("unsilence").hidden = !picture.maintenance;
   const choices = ["every alarm", ...ringing.map(source => source.source || "all together")];
   if (choices.join("\n") !== [...at("whose").options].map(option => option.text).join("\n")) {

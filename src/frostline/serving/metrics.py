@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from frostline import __version__
 from frostline.monitoring.alarm_course import SEVERITIES
-from frostline.serving.stream import OTHER
+from frostline.serving.source_labels import OTHER
 
 if TYPE_CHECKING:
     from frostline.serving.service import Service
@@ -133,19 +133,19 @@ class _Reader(Collector):
             yield GaugeMetricFamily(f"frostline_{name}", says, value=value)
 
     def _sources(self) -> Iterator[Metric]:
-        """The first sources by name, later ones together, so that no client can make series without end."""
+        """The busiest sources by name, all others together, so that no client can make series without end."""
         stream = self.service.stream
         texts = CounterMetricFamily("frostline_source_texts", "Texts scored, by source.", labels=["source"])
         strange = CounterMetricFamily("frostline_source_strange_texts", "Strange texts, by source.", labels=["source"])
         active = GaugeMetricFamily(
             "frostline_source_alarm_severity", "As frostline_alarm_severity, of one source.", labels=["source"]
         )
-        worst = dict.fromkeys(stream.labelled, 0)
+        worst = dict.fromkeys(list(stream.labels.counts), 0)
         for source in stream.ringing:
             if source.name:
                 label = source.name if source.name in worst else OTHER
                 worst[label] = max(worst.get(label, 0), SEVERITIES.index(source.course.severity))
-        for name, counts in list(stream.labelled.items()):  # texts of new sources may be counted meanwhile
+        for name, counts in list(stream.labels.counts.items()):  # texts of new sources may be counted meanwhile
             texts.add_metric([name], counts["texts"])
             strange.add_metric([name], counts["strange"])
         for name, severity in worst.items():

@@ -23,6 +23,7 @@ from frostline.monitoring.reasons import Scores
 from frostline.monitoring.repeats import Repeats
 from frostline.serving.events import Event
 from frostline.serving.source import Source, is_sent_text, operator_note
+from frostline.serving.source_labels import OTHER, SourceLabels
 from frostline.serving.submission import Submission
 
 AVERAGED = 256
@@ -31,10 +32,6 @@ MOST_SOURCES = 200
 """Number of sources that are told apart; the texts of others count as those of one more."""
 FORGOTTEN_AFTER = 3600.0
 """Seconds without a text after which a quiet source may give its place to another one."""
-OTHER = "(other)"
-"""The source of texts whose own source has no place."""
-LABELLED = 50
-"""Number of sources with metrics of their own, the first that come; later ones are counted together as others."""
 LONGEST_MAINTENANCE = 7 * 86400.0
 """Longest maintenance window, in seconds."""
 
@@ -92,8 +89,7 @@ class Stream:
         """Who asked for the maintenance window, why, and until when (seconds since 1970); None outside of one."""
         self.counted = Counter[str]()
         """Texts of this process by what became of them: texts, strange, repeated, dry_run, rings."""
-        self.labelled: dict[str, Counter[str]] = {}
-        """Texts and strange texts of this process by source, for metrics."""
+        self.labels = SourceLabels()
         self.changed = threading.Condition()
         self._repeats = Repeats()
         self._maintained_until = 0.0
@@ -131,7 +127,7 @@ class Stream:
     ) -> list[Event]:
         """Count one text; returns its events."""
         source = self._source(text.source, now) if text.source else None
-        label = self._label(text.source) if text.source else None
+        label = self.labels.counts_of(text.source, now, lambda name: self._rate_of(name, now)) if text.source else None
         self.counted["texts"] += 1
         for counts in (self.all, source):
             if counts is not None:
@@ -269,10 +265,9 @@ class Stream:
         self.sources[name].last_seen = now
         return self.sources[name]
 
-    def _label(self, name: str) -> Counter[str]:
-        if name not in self.labelled and len(self.labelled) >= LABELLED:
-            name = OTHER
-        return self.labelled.setdefault(name, Counter())
+    def _rate_of(self, name: str, now: float) -> float:
+        """Texts per second of a source; 0 where it has no place among the sources, or has just come."""
+        return (self.sources[name].meter.rate(now) or 0.0) if name in self.sources else 0.0
 
     def _in_maintenance(self, now: float) -> bool:
         return self.maintenance is not None and now < self._maintained_until
