@@ -64,7 +64,9 @@ def test_an_operator_silences_a_quiet_service_before_an_import(watched):
     client.score(fresh(3))
     says(page, "All is well")
     page.locator("#operate summary").click()
-    assert not page.locator("#whose, #control [value=acknowledge], #control [value=reset]").locator("visible=true").count()
+    assert (
+        not page.locator("#whose, #control [value=acknowledge], #control [value=reset]").locator("visible=true").count()
+    )
     page.fill("#who", "ada")
     page.fill("#why", "import")
     page.get_by_text("Silence for an hour").click()
@@ -72,7 +74,9 @@ def test_an_operator_silences_a_quiet_service_before_an_import(watched):
     says(page, "import (ada)", where="#says")
     page.get_by_text("End the silence").click()
     says(page, "All is well")
-    assert [event["details"]["who"] for event in client.get("/events").json()["events"] if event["kind"] == "maintenance"] == ["ada", "ada"]
+    assert [
+        event["details"]["who"] for event in client.get("/events").json()["events"] if event["kind"] == "maintenance"
+    ] == ["ada", "ada"]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.troubles == []
 
 
