@@ -40,7 +40,7 @@ $(ENCODERS): $(STAMP)
 # What builds the site of the documentation.
 SITE := $(VENV)/.site
 $(SITE): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group docs
 	@touch $@
 
 # Slow checks, after the tests: the same laws on many more problems, and on real encoders.
@@ -51,11 +51,16 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/repo-review --show err .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --offline --quiet .github
 
 # Peers that only benchmarks need.
 PEERS := $(VENV)/.peers
 $(PEERS): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
 	@touch $@
 
 bench: $(STAMP) $(MINILM) $(PEERS)
@@ -73,6 +78,7 @@ docs: $(STAMP) $(SITE)
 figures: demo
 	cp demo/two_clusters/tokens.png docs/images/two_clusters.png
 	cp demo/phases/_diagram-beta-tokens-plateau.png docs/images/phases.png
+	cp demo/audit/figures/law.png docs/images/law.png
 	$(BIN)/frostline simulate examples/two_clusters.toml --beta 300 --tokens 5000 --out demo/cold
 	cp demo/cold/distance.png docs/images/cold.png
 	$(BIN)/python docs/figures.py
@@ -85,6 +91,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  { echo "frostline needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Setting up $(VENV) (once; about 0.5 GB to download, a few minutes) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]' --group dev
 	@rm -f $(VENV)/.made-from-*
 	@touch $@

@@ -1,9 +1,10 @@
 """Write docs/api.md from signatures and docstrings: python docs/api_reference.py"""
 
 import ast
+import inspect
 import re
 import textwrap
-from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -20,6 +21,7 @@ GROUPS = {
         "sliced",
         "distance_curve",
         "phases",
+        "Phase",
         "clusters",
         "certificate",
         "stability",
@@ -28,8 +30,8 @@ GROUPS = {
         "laplace_growth",
     ],
     "Sweeps": ["sweep"],
-    "Encoders": ["audit", "diff"],
-    "Monitoring": ["baseline", "load_baseline", "merge", "watch", "wrap"],
+    "Encoders": ["audit", "Finding", "diff"],
+    "Monitoring": ["baseline", "load_baseline", "merge", "Scores", "Reason", "watch", "Watch", "wrap"],
     "Pictures and errors": ["plot", "errors"],
 }
 LINE = 84
@@ -44,29 +46,47 @@ def reference() -> str:
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
         for name in names:
-            parts += module(name) if name in frostline._MODULES else entry(name)
+            parts += module(name) if inspect.ismodule(getattr(frostline, name)) else entry(name)
     return "\n".join(parts)
 
 
 def entry(name: str) -> list[str]:
     """A public function or class."""
-    home = import_module(frostline._HOMES[name])
+    home = import_module(homes()[name])
     node = definition(home, name)
     found = described(f"fl.{name}", node, home)
-    if (
-        isinstance(node, ast.FunctionDef)
-        and isinstance(node.returns, ast.Name)
-        and node.returns.id not in frostline._HOMES
-    ):
-        # What it returns, where that is an object of ours.
-        with suppress(LookupError):
-            found += described(f"→ {node.returns.id}", definition(home, node.returns.id), home, level=4)
+    if (result := result_of(name)) is not None and first_verb(result) == name:
+        found += described(f"→ fl.{result}", definition(home, result), home, level=4)
     return found
+
+
+@cache
+def homes() -> dict[str, str]:
+    """Public names and the modules that define them, from the stub of the package."""
+    stub = ast.parse(Path(frostline.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    return {
+        alias.name: ".".join(filter(None, ("frostline", node.module)))
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def result_of(verb: str) -> str | None:
+    """The public class that a verb returns, if it has no entry of its own."""
+    returned = getattr(getattr(frostline, verb), "__annotations__", {}).get("return")
+    name = getattr(returned, "__name__", None)
+    return name if name in homes() and name not in {one for names in GROUPS.values() for one in names} else None
+
+
+def first_verb(result: str) -> str:
+    """The verb under which a result is described: the first that returns it."""
+    return next(name for names in GROUPS.values() for name in names if result_of(name) == result)
 
 
 def module(name: str) -> list[str]:
     """A public module: everything in it that is."""
-    home = import_module(frostline._MODULES[name])
+    home = getattr(frostline, name)
     found = [f"### fl.{name}\n\n{(home.__doc__ or '').strip()}\n"]
     for node in tree(home).body:
         if (

@@ -293,7 +293,8 @@ def as_layers(heads: Heads) -> tuple[Layer, ...]:
     """Layers of heads, from one head, a list (a stack of layers) or nested lists (heads within a layer)."""
     if isinstance(heads, Attention):
         return ((heads,),)
-    if not isinstance(heads, Sequence) or not heads:
+    given: object = heads
+    if not isinstance(given, Sequence) or not heads:
         raise BadArray("an Attention, a non-empty list of layers, or a list of lists of heads is needed.")
     layers = tuple(tuple(layer) if isinstance(layer, Sequence) else (layer,) for layer in heads)
     flat = [head for layer in layers for head in layer]

@@ -256,6 +256,22 @@ def test_batches_and_padding_change_nothing(folder, opened):
     assert positions(encoder, model, 0, 4).bias is None
 
 
+@pytest.mark.parametrize("family", ["BERT", "ModernBERT"])
+def test_without_a_reference_it_is_every_second_text(tmp_path, family):
+    """Its population is measured on the way, in the pass that measures everything else."""
+    model = tiny.save(tiny.model(family), tmp_path)
+    texts = tiny.TEXTS * 2
+    own, other = (audit(model, texts, reference=usual, perturbations=False) for usual in (None, texts[1::2]))
+    for name in own.layers.column_names:
+        if name.startswith("explained") and "random" not in name:
+            expected = other.layers[name].to_numpy()
+            assert own.layers[name].to_numpy() == pytest.approx(expected, abs=FLOAT32_PASS), name
+    growth = other.heads["warm_growth"].to_numpy()
+    assert own.heads["warm_growth"].to_numpy() == pytest.approx(growth, abs=FLOAT32_PASS)
+    first_half = audit(model, texts, reference=texts[::2], perturbations=False)
+    assert own.heads["warm_growth"].to_numpy() != pytest.approx(first_half.heads["warm_growth"].to_numpy(), abs=1e-3)
+
+
 def test_a_reference_is_checked(folder):
     with pytest.raises(fl.errors.BadText, match="reference is one string"):
         audit(folder, tiny.TEXTS, reference="the ice")

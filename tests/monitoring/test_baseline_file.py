@@ -99,7 +99,7 @@ def test_numbers_that_are_too_large_give_scores(forge, whole, folder):
     for name, own in whole.tensors.items():
         level = name.partition(".")[0]
         found = load_baseline(forge({name: torch.full_like(own, 3e38)}))
-        p = found.score(folder, texts=[*fresh(2), "ice " * 50], level=level).p_values
+        p = found.score(folder, texts=[*fresh(2), "ice " * 50], profile=level).p_values
         assert len(p) == 3 and ((p > 0) & (p <= 1)).all()
 
 
@@ -175,7 +175,7 @@ def test_a_file_without_a_deep_level_opens(forge, whole, folder):
     base = load_baseline(forge(without, {"judges": judges, "version": 3}))
     assert list(base.judges) == ["full", "light"]
     with pytest.raises(BadParameter, match="'deep'; of this baseline it is one of full, light"):
-        base.score(folder, fresh(2), level="deep")
+        base.score(folder, fresh(2), profile="deep")
 
 
 def test_a_header_that_is_no_table(whole, tmp_path):

@@ -70,4 +70,4 @@ def test_watching_changes_no_bit(base, folder):
                 assert torch.equal(model(**one).last_hidden_state, before)
                 model(**{name: rows[:1] for name, rows in one.items()})
             assert seen.texts == 49 and seen.failures == 0
-            assert np.allclose(seen.recent[:48], base.score(folder, texts=texts, level=level).p_values, atol=P_VALUE)
+            assert np.allclose(seen.recent[:48], base.score(folder, texts=texts, profile=level).p_values, atol=P_VALUE)

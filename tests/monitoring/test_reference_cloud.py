@@ -152,7 +152,7 @@ def test_the_inside_of_a_layer_explains_what_attention_adds(family):
 
 def test_a_deep_profile_scores_as_a_full_one_and_expects_what_normal_texts_do(base, folder):
     texts = fresh(200)
-    full, deep = (base.score(folder, texts, level=level) for level in ("full", "deep"))
+    full, deep = (base.score(folder, texts, profile=level) for level in ("full", "deep"))
     assert np.array_equal(full.scores, deep.scores) and np.array_equal(full.p_values, deep.p_values)
     assert full.spread is None and full.observed.shape == (200, 4)
     assert deep.observed.shape == deep.expected.shape == deep.spread.shape == (200, 2)
@@ -168,7 +168,7 @@ def test_a_deep_profile_scores_as_a_full_one_and_expects_what_normal_texts_do(ba
 def test_a_file_keeps_the_cloud(base, frost, folder):
     texts = fresh(5)
     again = fl.load_baseline(frost)
-    one, other = (each.score(folder, texts, level="deep") for each in (base, again))
+    one, other = (each.score(folder, texts, profile="deep") for each in (base, again))
     assert np.array_equal(one.expected, other.expected) and np.array_equal(one.spread, other.spread)
     assert again.identity == base.identity
 
@@ -186,9 +186,9 @@ def test_a_layer_that_gathers_less_than_its_cloud_should_is_named(base, live):
     """Strange texts in a model whose second layer spreads its tokens, of which nothing is said without that."""
     model, tokenizer = copy.deepcopy(live[0]), live[1]
     texts = [" ".join(np.random.default_rng(seed).choice(tiny.WORDS, 12)) for seed in range(20)]
-    before = base.score(model, texts, tokenizer=tokenizer, level="deep")
+    before = base.score(model, texts, tokenizer=tokenizer, profile="deep")
     handle = planted(model, load(model), 1, 2.0)
-    after = base.score(model, texts, tokenizer=tokenizer, level="deep")
+    after = base.score(model, texts, tokenizer=tokenizer, profile="deep")
     handle.remove()
     said = [[r for r in reasons if r.part == "gathering"] for reasons in after.reasons]
     named = 0
@@ -222,7 +222,7 @@ def test_a_watch_says_what_scoring_says(base, live, folder, side):
             model(**batch)
             found = seen.last
     assert seen.failures == 0 and seen.texts == 17
-    wanted = base.score(folder, texts, level="deep")
+    wanted = base.score(folder, texts, profile="deep")
     for name in ("observed", "expected", "spread"):
         assert np.allclose(getattr(found, name), getattr(wanted, name), atol=SAME_TEXT), name
     kinds = [[reason.says for reason in text.reasons if reason.part == "gathering"] for text in seen.strange]
@@ -256,10 +256,24 @@ def test_there_is_no_deep_profile_where_positions_are_inside_attention(tmp_path)
 def test_the_command_line_shows_what_is_expected(frost, folder, tmp_path):
     (tmp_path / "some.txt").write_text("\n".join(fresh(3)))
     given = ["score", str(frost), "--model", str(folder), "--text", str(tmp_path / "some.txt"), "--quiet", "--json"]
-    for flag, count in (("--deep", 2), (None, 4)):
-        result = CliRunner().invoke(main, given + ([flag] if flag else []))
+    for profile, count in (("deep", 2), ("full", 4)):
+        result = CliRunner().invoke(main, [*given, "--profile", profile])
         assert result.exit_code == 0, result.output
         told = json.loads(result.stdout)
         assert len(told["clouds"]) == count and all(len(x) == count for x in told["texts"][0]["resultant"].values())
-        assert ("spread" in told["texts"][0]["resultant"]) == (flag == "--deep")
-    assert CliRunner().invoke(main, [*given, "--deep", "--light"]).exit_code == 2
+        assert ("spread" in told["texts"][0]["resultant"]) == (profile == "deep")
+    assert CliRunner().invoke(main, [*given, "--profile", "deep", "--light"]).exit_code == 2
+    wrong = CliRunner().invoke(main, [*given, "--profile", "deeper"])
+    assert wrong.exit_code == 2 and "one of full, light, deep" in wrong.output
+
+
+def test_old_names_of_a_profile_work_with_a_warning(base, frost, folder, tmp_path):
+    texts = fresh(3)
+    light = base.score(folder, texts, profile="light").p_values.tolist()
+    with pytest.warns(DeprecationWarning, match="profile="):
+        assert base.score(folder, texts, level="light").p_values.tolist() == light
+    (tmp_path / "some.txt").write_text("\n".join(texts))
+    given = ["score", str(frost), "--model", str(folder), "--text", str(tmp_path / "some.txt"), "--json", "--light"]
+    result = CliRunner().invoke(main, given)
+    assert "now --profile light" in result.stderr
+    assert [text["p_value"] for text in json.loads(result.stdout)["texts"]] == pytest.approx(light)

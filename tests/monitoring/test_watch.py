@@ -155,7 +155,7 @@ def test_the_light_profile_is_calibrated_too(base, live, folder):
         model(**batch(tokenizer, texts))
     # The number of p-values up to 5 % lies in a 99.9 % interval for 180 calibration texts.
     assert 0.005 < np.mean(np.array(seen.recent) <= 0.05) < 0.12
-    assert np.allclose(seen.recent, base.score(folder, texts=texts, level="light").p_values, atol=P_VALUE)
+    assert np.allclose(seen.recent, base.score(folder, texts=texts, profile="light").p_values, atol=P_VALUE)
     with pytest.raises(fl.errors.BadParameter, match="full, light"):
         watch(model, base, profile="heavy")
 

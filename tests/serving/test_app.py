@@ -34,8 +34,8 @@ def test_scores_are_those_of_the_library(client, base, folder):
 def test_a_deep_profile_says_what_is_expected(client, base, folder, tmp_path):
     """In answers and on the live page, with its spread; other profiles have none."""
     texts = fresh(20)
-    wanted = base.score(folder, texts=texts, level="deep")
-    with serving(base, folder, tmp_path / "e.db", level="deep") as deep:
+    wanted = base.score(folder, texts=texts, profile="deep")
+    with serving(base, folder, tmp_path / "e.db", profile="deep") as deep:
         found = deep.score(texts)
         picture = json.loads(deep.service.picture())
     assert found["layers"] == [2, 3] == [row["layer"] for row in picture["layers"]]

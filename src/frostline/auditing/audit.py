@@ -1,6 +1,5 @@
 """One encoder, audited: its weights, its token clouds on text, what stands out, and how far to believe it."""
 
-import dataclasses
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from frostline.auditing.assumptions import Assumption, assumptions_of
 from frostline.auditing.audit_metrics import metrics_of
 from frostline.auditing.cautions import few_texts, model_cautions, unfolded_parts, zeros_warning
 from frostline.auditing.clouds import measure
-from frostline.auditing.controls import Measured, Measuring, controls_of, measured_on, some_of
+from frostline.auditing.controls import Measured, Measuring, controls_of, measured_on
 from frostline.auditing.findings import Finding
 from frostline.auditing.frost_line import FrostLine
 from frostline.auditing.headline import sentence_of
@@ -165,7 +164,6 @@ def audit(
     source: str = "texts",
     keep_texts: int = 0,
     report: Report | None = None,
-    measuring: Measuring = measure,
 ) -> Audit:
     """Audit an encoder: its weights, and with ``texts`` also its token clouds at work.
 
@@ -190,8 +188,6 @@ def audit(
         The number of texts whose token clouds are kept, with their words, for ``frostline explore``.
     report
         Called with the part of the work, what it does, work done and work in all.
-    measuring
-        Measures the clouds; ``frostline.sweeping.splitting`` has a function that uses many processes.
 
     Returns
     -------
@@ -210,6 +206,34 @@ def audit(
     >>> audit = fl.audit("path/to/model", texts=["ice melts", "water freezes"])  # doctest: +SKIP
     >>> audit.findings[0].evidence  # doctest: +SKIP
     """
+    return audit_by(
+        measure,
+        model,
+        texts,
+        tokenizer=tokenizer,
+        reference=reference,
+        perturbations=perturbations,
+        seed=seed,
+        source=source,
+        keep_texts=keep_texts,
+        report=report,
+    )
+
+
+def audit_by(
+    measuring: Measuring,
+    model: "str | Path | nn.Module",
+    texts: Sequence[str] | None,
+    *,
+    tokenizer: Any = None,
+    reference: Sequence[str] | None = None,
+    perturbations: bool = True,
+    seed: int = 0,
+    source: str = "texts",
+    keep_texts: int = 0,
+    report: Report | None = None,
+) -> Audit:
+    """``audit`` with the measuring of token clouds in other hands, such as many processes."""
     for name, given in (("texts", texts), ("reference", reference)):
         if isinstance(given, str):
             raise BadText(f"{name} is one string; give a list of texts: [text].")
@@ -227,18 +251,16 @@ def audit(
     words = _tokenizer(encoder, tokenizer, texts, skipped)
     tokenized = None if texts is None else tokenize(encoder, words, checked(texts))
     # Texts that the model cannot read are refused before any work is done.
-    usual = tokenized
+    usual = None
     if reference is not None:
         usual = tokenize(encoder, words, some(checked(reference, "the reference"), REFERENCE_TEXTS))
-    elif tokenized is not None and len(tokenized.ids) > 1:
-        usual = some_of(dataclasses.replace(tokenized, ids=tokenized.ids[1::2]), REFERENCE_TEXTS)
     warning = "" if tokenized is None else unread(tokenized, words.num_special_tokens_to_add(), longest(encoder))
     proof = prove(encoder, layers, live, _proof_batches(encoder, words, texts, seed))
     weights = read(encoder, layers, seed=seed, tick=lambda done, of: tell("weights", f"layer {done}", done, of))
     measured: Measured | None = None
     controls: dict[str, Measured] = {}
     kept: tuple[Scene, ...] = ()
-    if tokenized is not None and usual is not None:
+    if tokenized is not None:
         options: dict[str, Any] = {"perturbations": perturbations, "seed": seed, "tell": tell, "measuring": measuring}
         options["reference"] = usual
         measured = measured_on(encoder, layers, live, tokenized, **options)

@@ -1,7 +1,7 @@
 """Token clouds through the layers of an encoder: how concentrated, how far moved, how cold, how well predicted."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -13,6 +13,7 @@ from frostline.arrays import evenly_spread
 from frostline.auditing.attention_sums import AttentionSums, covariance_distance, sums_of
 from frostline.auditing.explanations import explain, visible_tokens
 from frostline.auditing.fidelity import TINY, Glass, on_unit_sphere
+from frostline.auditing.population import Population, PopulationSums, only_ends, population_of
 from frostline.encoders import heads
 from frostline.encoders.fold import FoldedLayer, Norm
 from frostline.encoders.forward import Batch, batches, rows, see
@@ -76,10 +77,14 @@ class Clouds:
     fidelity_argmax: Float[np.ndarray, "c layers heads"]
     sums: AttentionSums
     """Sums over tokens that shares explained are made from."""
+    population: Population | None
+    """The population of those texts that are the reference of all, if they are."""
 
 
 PER_HEAD = ("kappa", "perplexity", "attended", "fidelity_full", "fidelity_argmax")
 """Measurements that have a number for each head of a layer."""
+OTHERS = ("sums", "population")
+"""Measurements that are no array."""
 
 
 @dataclass
@@ -93,14 +98,14 @@ class _Growing:
         for name, value in values.items():
             self.rows.setdefault(name, {})[number] = np.asarray(value, dtype=np.float64)
 
-    def clouds(self, *, layers: int, heads: int) -> Clouds:
+    def clouds(self, population: Population | None, *, layers: int, heads: int) -> Clouds:
         """The rows of each measurement, stacked in the order of the texts."""
         arrays = {}
-        for name in (measurement.name for measurement in fields(Clouds) if measurement.name != "sums"):
+        for name in (measurement.name for measurement in fields(Clouds) if measurement.name not in OTHERS):
             empty = np.zeros((0, layers, heads) if name in PER_HEAD else (0, layers))
             arrays[name] = self._stacked(name) if name in self.rows else empty
         names = [measurement.name for measurement in fields(AttentionSums)]
-        return Clouds(**arrays, sums=AttentionSums(*map(self._stacked, names)))
+        return Clouds(**arrays, sums=AttentionSums(*map(self._stacked, names)), population=population)
 
     def _stacked(self, name: str) -> np.ndarray:
         return np.stack([self.rows[name][number] for number in sorted(self.rows[name])])
@@ -114,46 +119,64 @@ def measure(
     tokenized: Tokenized,
     *,
     close: int = CLOSE_TEXTS,
+    reference: Collection[int] = (),
     tick: Callable[[int, int], None] = lambda done, of: None,
 ) -> Clouds:
-    """Run the texts through the model, one batch in memory at a time."""
-    chosen = chosen_of(tokenized, close)
-    return joined([measure_part(encoder, layers, last, model, batches(tokenized), chosen, tick=tick)], encoder, layers)
+    """Run the texts through the model, one batch in memory at a time.
+
+    ``reference``: numbers of the texts whose population is measured on the way.
+    """
+    chosen = chosen_of(tokenized, close, reference)
+    part = measure_part(encoder, layers, last, model, batches(tokenized), chosen, tick=tick)
+    return joined([part], encoder, layers, chosen)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Numbers of the texts that are measured closely, and of those that are followed to their limits."""
+    """Numbers of the texts that are measured closely, followed to their limits, or the reference of all.
+
+    ``bare``: no text of the reference has inner tokens.
+    """
 
     texts: int
     closely: frozenset[int]
     to_limits: frozenset[int]
+    reference: frozenset[int]
+    bare: bool
 
 
-def chosen_of(tokenized: Tokenized, close: int = CLOSE_TEXTS) -> Chosen:
-    """Evenly spread texts."""
+def chosen_of(tokenized: Tokenized, close: int = CLOSE_TEXTS, reference: Collection[int] = ()) -> Chosen:
+    """Evenly spread texts, and the reference as given."""
     closely = evenly_spread(len(tokenized.ids), close)
     few = closely[:: max(1, len(closely) // COLD_TEXTS)]
-    return Chosen(len(tokenized.ids), frozenset(closely), frozenset(few))
+    bare = only_ends(tokenized.ids[number] for number in reference)
+    return Chosen(len(tokenized.ids), frozenset(closely), frozenset(few), frozenset(reference), bare)
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Measurements of some batches; parts may come from any process, and in any order."""
+    """Measurements of some batches; parts may come from any process, and in any order.
+
+    ``population`` has the sums over the reference of each batch, by the number of its first text.
+    """
 
     rows: dict[str, dict[int, np.ndarray]]
     kept: dict[int, list[tuple[np.ndarray, np.ndarray]]]
+    population: dict[int, PopulationSums]
 
 
-def joined(parts: Iterable[Measurements], encoder: Encoder, layers: Sequence[FoldedLayer]) -> Clouds:
+def joined(parts: Iterable[Measurements], encoder: Encoder, layers: Sequence[FoldedLayer], chosen: Chosen) -> Clouds:
     """The measurements of all parts together."""
-    measured, kept = _Growing(), {}
+    measured, kept, sums = _Growing(), {}, {}
     for part in parts:
         for name, rows_of in part.rows.items():
             measured.rows.setdefault(name, {}).update(rows_of)
         kept.update(part.kept)
+        sums.update(part.population)
     _limits(measured, [Glass(layer) for layer in layers], kept)
-    return measured.clouds(layers=len(layers), heads=encoder.heads)
+    # In the order of the texts, whatever the order of the parts: sums of numbers depend on it.
+    found = population_of(len(chosen.reference), [sums[number] for number in sorted(sums)]) if sums else None
+    return measured.clouds(found, layers=len(layers), heads=encoder.heads)
 
 
 def measure_part(
@@ -170,16 +193,19 @@ def measure_part(
     norms = [layer.norm for layer in layers] + [last]
     glasses = [Glass(layer) for layer in layers]
     kept: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-    measured = _Growing()
+    measured, sums = _Growing(), {}
     done = 0
     for batch in some:
         seen = see(encoder, model, batch)
         states = [list(rows(seen, state)) for state in seen.states]
+        reference = []
         for place, number in enumerate(batch.numbers):
             pairs = [norm.on_sphere(state[place]) for norm, state in zip(norms, states, strict=True)]
             u = [pair[0] for pair in pairs]
             radii = [norm.radius(size) for norm, (_, size) in zip(norms, pairs, strict=True)]
             measured.add(number, **_whole(u), radius=[np.abs(r - 1).max() for r in radii])
+            if number in chosen.reference:
+                reference.append([norm.entering(*pair) for norm, pair in zip(norms[:-1], pairs[:-1], strict=True)])
             if number in chosen.closely:
                 # Where tokens enter without a norm, heads see their radius too.
                 entering = [norm.entering(*pair)[:CLOSE_SOURCES] for norm, pair in zip(norms, pairs, strict=True)]
@@ -191,9 +217,11 @@ def measure_part(
                 _by_heads(measured, number, glasses, [x[asking] for x in u], entering, past, places, asking, ids)
                 if number in chosen.to_limits:
                     kept[number] = [(x[:COLD_TOKENS], size[:COLD_TOKENS]) for x, size in pairs]
+        if reference:
+            sums[min(batch.numbers)] = PopulationSums.of(reference, bare=chosen.bare)
         done += len(batch.numbers)
         tick(done, chosen.texts)
-    return Measurements(measured.rows, kept)
+    return Measurements(measured.rows, kept, sums)
 
 
 def _whole(u: Sequence[np.ndarray]) -> dict[str, object]:

@@ -13,7 +13,7 @@ from frostline.auditing.explained import Explained, explained
 from frostline.auditing.frost_line import FrostLine, frost_line
 from frostline.auditing.perturbations import Perturbations, perturb
 from frostline.auditing.plateau import Plateau, plateau
-from frostline.auditing.population import Population, population
+from frostline.auditing.population import Population, every_second, population
 from frostline.encoders.fold import FoldedLayer, folded, norm_before
 from frostline.encoders.live_model import Model, open_model
 from frostline.encoders.load import Encoder, load
@@ -47,14 +47,14 @@ def measured_on(
     model: Model,
     tokenized: Tokenized,
     *,
-    reference: Tokenized | Population,
+    reference: Tokenized | Population | None,
     perturbations: bool,
     seed: int,
     name: str = "text",
     tell: Report = lambda part, what, done, total: None,
     measuring: Measuring = measure,
 ) -> Measured:
-    """One model on one text; ``reference``: texts of its population, or the population itself."""
+    """One model on one text; ``reference``: its population, or texts of it; None: every second one of the texts."""
 
     def tick(done: int, of: int) -> None:
         tell(name, f"text {done} of {of}", done, of)
@@ -65,14 +65,17 @@ def measured_on(
     if isinstance(reference, Tokenized):
         reference = population(encoder, layers, model, reference, tick=tick_reference)
     last = norm_before(encoder, encoder.layers)
-    clouds = measuring(encoder, layers, last, model, tokenized, tick=tick)
+    own = every_second(len(tokenized.ids)) if reference is None else ()
+    clouds = measuring(encoder, layers, last, model, tokenized, reference=own, tick=tick)
+    usual = clouds.population if reference is None else reference
+    assert usual is not None
     moved = None
     if perturbations:
         tell(name, "perturbations", 1, 1)
         moved = perturb(encoder, layers, last, model, tokenized, seed=seed)
     line, pause = frost_line(clouds.to_last, seed=seed), plateau(clouds.to_previous, seed=seed)
-    shares = explained(clouds.sums, layers, reference, seed=seed)
-    return Measured(clouds, reference, shares, line, pause, moved)
+    shares = explained(clouds.sums, layers, usual, seed=seed)
+    return Measured(clouds, usual, shares, line, pause, moved)
 
 
 def controls_of(
@@ -81,7 +84,7 @@ def controls_of(
     model: Model,
     tokenized: Tokenized,
     *,
-    reference: Tokenized,
+    reference: Tokenized | None,
     known: Population,
     perturbations: bool,
     seed: int,
@@ -98,7 +101,8 @@ def controls_of(
     folds = [folded(other, number) for number in range(encoder.layers)]
     options: dict[str, Any] = {"seed": seed, "tell": tell, "measuring": measuring}
     options |= {"perturbations": perturbations, "name": "random weights"}
-    random = measured_on(other, folds, fresh, few, reference=some_of(reference, CONTROL_TEXTS), **options)
+    usual = None if reference is None else some_of(reference, CONTROL_TEXTS)
+    random = measured_on(other, folds, fresh, few, reference=usual, **options)
     shuffled = _shuffled(few, seed)
     options |= {"perturbations": False, "name": "shuffled tokens", "reference": known}
     return {

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 from matplotlib.figure import Figure
 
+from frostline import plot
 from frostline.auditing import figures
 from frostline.auditing.audit import Audit
 from frostline.auditing.findings import Finding
@@ -124,8 +125,10 @@ CLOUD_MEANINGS = (
 """Columns of the table of clouds."""
 
 
-def write_audit(path: Path, audit: Audit) -> Path:
-    """The page: one HTML file without any request."""
+def write_audit(path: Path, audit: Audit, drawn: Mapping[str, str] | None = None) -> Path:
+    """The page: one HTML file without any request. ``drawn``: its figures as SVG, where somebody has drawn them."""
+    if drawn is None:
+        drawn = {name: plot.as_svg(figure) for name, figure in drawings(audit).items()}
     return render(
         path,
         "audit.html",
@@ -140,8 +143,8 @@ def write_audit(path: Path, audit: Audit) -> Path:
         proof=audit.proof.describe(),
         skipped=audit.skipped,
         figures=[
-            figure_section(name, READINGS[name][0], f"{READINGS[name][1]} {_notes(audit, name)}".strip(), figure)
-            for name, figure in drawings(audit).items()
+            figure_section(name, READINGS[name][0], f"{READINGS[name][1]} {_notes(audit, name)}".strip(), drawing)
+            for name, drawing in drawn.items()
         ],
         tables=[
             _facts("Where this comes from", audit.provenance),

@@ -53,14 +53,17 @@ def write_table(table: pa.Table, path: Path) -> None:
         write_atomically(path.with_suffix(end), written.getvalue())
 
 
-def save_figures(figures: Mapping[str, Figure], folder: Path, known: Set[str]) -> None:
-    """As SVG and PNG; removes those of the ``known`` names that an older result in the same folder has left there."""
+def save_figures(figures: Mapping[str, Figure], folder: Path, known: Set[str]) -> dict[str, str]:
+    """As SVG and PNG; removes those of the ``known`` names that an older result in the same folder has left there.
+
+    Returns the SVGs by name, for the page.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        plot.save(figure, folder / name)
+    drawn = {name: plot.save(figure, folder / name) for name, figure in figures.items()}
     for name in known - figures.keys():
         for end in (".svg", ".png"):
             (folder / (name + end)).unlink(missing_ok=True)
+    return drawn
 
 
 def save_audit(audit: Audit, folder: Path) -> Path:
@@ -71,7 +74,7 @@ def save_audit(audit: Audit, folder: Path) -> Path:
     write_atomically(folder / FACTS, as_json(audit.facts()))
     for name in ("heads", "layers", "clouds"):
         write_table(getattr(audit, name), folder / name)
-    save_figures(drawings(audit), folder / "figures", READINGS.keys() | OLD_FIGURES)
+    drawn = save_figures(drawings(audit), folder / "figures", READINGS.keys() | OLD_FIGURES)
     write_scenes(folder, audit.scenes)
     write_atomically(folder / CARD, model_card(audit).encode())
-    return write_audit(folder / PAGE, audit).absolute()
+    return write_audit(folder / PAGE, audit, drawn).absolute()

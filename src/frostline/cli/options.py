@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,15 +20,24 @@ Seed = Annotated[int | None, typer.Option(help="Seed of the initial tokens.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
-Light = Annotated[bool, typer.Option("--light", help="The light profile, as frostline.watch can use it.")]
-Deep = Annotated[bool, typer.Option("--deep", help="The deep profile: how much tokens gather, and what is expected.")]
+Profile = Annotated[
+    str,
+    typer.Option(
+        help="What is read of a text: full; light, the output alone; or deep, full and how much tokens should gather.",
+        metavar="light|full|deep",
+    ),
+]
+Light = Annotated[bool, typer.Option("--light", hidden=True)]
 
 
-def level(light: bool, deep: bool) -> str:
-    """The level of the profile that the flags ask for."""
-    if light and deep:
-        raise typer.BadParameter("--light and --deep are two profiles; give one of them.")
-    return "light" if light else "deep" if deep else "full"
+def profile_of(profile: str, light: bool) -> str:
+    """The profile; ``--light`` is the old way to say ``--profile light``."""
+    if not light:
+        return profile
+    if profile not in ("full", "light"):
+        raise typer.BadParameter(f"--light is --profile light, and --profile is {profile}; give one of them.")
+    print("--light is now --profile light; the old name goes in 0.3.", file=sys.stderr)
+    return "light"
 
 
 def say(text: str, *, hang: int = 2) -> None:

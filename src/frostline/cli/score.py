@@ -26,8 +26,8 @@ def score(
     ] = "30d",
     rate: Annotated[float, typer.Option(help="Texts per second at which that time is promised.")] = 10.0,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the stream's alarm rings.")] = False,
+    profile: options.Profile = "full",
     light: options.Light = False,
-    deep: options.Deep = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -43,18 +43,18 @@ def score(
 
     every = texts_between_alarms(false_alarm_every, rate)
     texts = read_texts(text)
-    level = options.level(light, deep)
+    profile = options.profile_of(profile, light)
     base = load_baseline(baseline)
-    conformal = base.judge(level).conformal
+    conformal = base.judge(profile).conformal
     check_alpha(conformal, alpha)
     alarm = Alarm.once_in(every, calibrated_by=conformal.counts.tolist())
     with shares("scoring", shown=not quiet) as report:
-        scores = base.score(model, texts, level=level, report=report)
+        scores = base.score(model, texts, profile=profile, report=report)
     levels, rang, _ = alarm.after(alarm.quiet, scores.p_values)
     strange = [number for number, p in enumerate(scores.p_values) if p <= alpha]
     try:
         if json:
-            clouds = list(base.judge(level).layers)
+            clouds = list(base.judge(profile).layers)
             facts = {"strange": strange, "alarm": rang, "level": float(levels[-1]), "clouds": clouds}
             options.print_json({"texts": [_facts(scores, number) for number in range(len(texts))]} | facts)
         else:

@@ -47,8 +47,8 @@ def serve(
     ] = 2048,
     name: Annotated[str | None, typer.Option(help="Name of this replica in events; the machine's by default.")] = None,
     per_head: Annotated[bool, typer.Option("--per-head", help="Metrics for every head, not only for layers.")] = False,
+    profile: options.Profile = "full",
     light: options.Light = False,
-    deep: options.Deep = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -88,7 +88,7 @@ def serve(
             base,
             model,
             events=events,
-            level=options.level(light, deep),
+            profile=options.profile_of(profile, light),
             alpha=alpha,
             false_alarm_every=false_alarm_every,
             rate=rate,

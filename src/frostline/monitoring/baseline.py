@@ -1,5 +1,6 @@
 """A baseline: what normal text looks like to one model, learned once from reference texts."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -64,20 +65,20 @@ class Baseline(Result):
         name = self.about.get("name") or Path(str(self.about["model"])).name or "baseline"
         return printable(name)[:LONGEST_SHORT_NAME]
 
-    def judge(self, level: str) -> Judge:
-        """The judge of a level.
+    def judge(self, profile: str) -> Judge:
+        """The judge of a profile: "full", "light" or "deep".
 
         Raises
         ------
         BadParameter
-            The baseline has no such level.
+            The baseline has no such profile.
         """
-        if level not in self.judges:
-            raise BadParameter(f"profile is {level!r}; {self._levels_in_words()}.")
-        return self.judges[level]
+        if profile not in self.judges:
+            raise BadParameter(f"profile is {profile!r}; {self._profiles_in_words()}.")
+        return self.judges[profile]
 
-    def _levels_in_words(self) -> str:
-        """The levels of profile that there are, and why there is no deep one, as the end of a sentence."""
+    def _profiles_in_words(self) -> str:
+        """The profiles that there are, and why there is no deep one, as the end of a sentence."""
         why = (
             ""
             if "deep" in self.judges
@@ -132,7 +133,8 @@ class Baseline(Result):
         texts: Iterable[str],
         *,
         tokenizer: Any = None,
-        level: str = "full",
+        profile: str = "full",
+        level: str | None = None,
         report: Report | None = None,
     ) -> Scores:
         """Score texts with the model that the baseline is of.
@@ -145,8 +147,10 @@ class Baseline(Result):
             The texts to score.
         tokenizer
             The model's tokenizer; needed where none is beside the model.
+        profile
+            The profile of a text, "full", "light" or "deep".
         level
-            The level of the profile, "full", "light" or "deep".
+            The old name of ``profile``, which goes in 0.3.
         report
             A function that is told about progress.
 
@@ -163,7 +167,11 @@ class Baseline(Result):
             There is no text, or a text has no token.
         """
         texts = list_texts(texts)
-        scorer = ability("Baseline.score")(self, model, tokenizer, level=level)
+        if level is not None:
+            says = "score(level=…) is now score(profile=…); the old name goes in 0.3."
+            warnings.warn(says, DeprecationWarning, stacklevel=3)
+            profile = level
+        scorer = ability("Baseline.score")(self, model, tokenizer, profile=profile)
         return scorer.score(scorer.tokenized(texts), report=report)
 
     def check(self, encoder: Encoder, tokenizer: Any = None) -> None:

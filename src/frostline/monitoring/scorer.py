@@ -27,11 +27,11 @@ class Scorer:
     """
 
     def __init__(
-        self, baseline: Baseline, model: "nn.Module | str | Path", tokenizer: Any = None, *, level: str = "full"
+        self, baseline: Baseline, model: "nn.Module | str | Path", tokenizer: Any = None, *, profile: str = "full"
     ):
         self.encoder, self.model, self.tokenizer = open_text_model(model, tokenizer)
         baseline.check(self.encoder, self.tokenizer)
-        self.judge: Judge = baseline.judge(level).bound(self.encoder)
+        self.judge: Judge = baseline.judge(profile).bound(self.encoder)
         self.usual = SurfaceReference.of(baseline.about)
 
     def tokenized(self, texts: Sequence[str]) -> Tokenized:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from frostline.arrays import as_count
 from frostline.encoders.load import load
 from frostline.errors import BadParameter
 from frostline.log import LOG
@@ -153,7 +154,7 @@ class Watch:
             raise BadParameter(f"on_alarm is {on_alarm!r}; it is a function that is given the watch.")
         if not 0 < sample_rate <= 1:
             raise BadParameter(f"sample_rate is {sample_rate}; it is a share of the passes, above 0 and at most 1.")
-        if hold is not None and not (isinstance(hold, int) and 1 <= hold <= LARGEST_HOLD):
+        if hold is not None and not 1 <= as_count(hold, "hold") <= LARGEST_HOLD:
             raise BadParameter(f"hold is {hold}; it is a number of texts from 1 to {LARGEST_HOLD}.")
         if flush_after is not None and not 0 < flush_after <= threading.TIMEOUT_MAX:
             raise BadParameter(f"flush_after is {flush_after}; it is a number of seconds above 0, or None.")

@@ -2,7 +2,7 @@
 
 from frostline.plot.curves import distance
 from frostline.plot.notebook import trajectory_html
-from frostline.plot.style import BLUE, FAINT, INK, NOWHERE, ORANGE, panels, save, shade, whole_ticks, write_svg, x_ticks
+from frostline.plot.style import BLUE, FAINT, INK, NOWHERE, ORANGE, as_svg, panels, save, shade, whole_ticks, x_ticks
 from frostline.plot.tokens import tokens
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "INK",
     "NOWHERE",
     "ORANGE",
+    "as_svg",
     "distance",
     "panels",
     "save",
@@ -18,6 +19,5 @@ __all__ = [
     "tokens",
     "trajectory_html",
     "whole_ticks",
-    "write_svg",
     "x_ticks",
 ]

@@ -30,7 +30,7 @@ SCREEN_DPI = 110
 """Dots per inch of a picture in a notebook."""
 
 
-def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
+def save(figure: Figure | SubFigure | None, stem: str | Path) -> str:
     """Write ``stem``.png and ``stem``.svg, with the same bytes every time.
 
     Parameters
@@ -39,6 +39,11 @@ def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
         The figure of some axes is ``axes.figure``.
     stem : path
         The path of both files without their suffix.
+
+    Returns
+    -------
+    str
+        The SVG, for a page that shows the same figure: drawing it takes long.
 
     Raises
     ------
@@ -49,7 +54,7 @@ def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
     --------
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     save(panels(1)[1], Path(folder) / "empty")
+    ...     svg = save(panels(1)[1], Path(folder) / "empty")
     ...     sorted(file.name for file in Path(folder).iterdir())
     ['empty.png', 'empty.svg']
     """
@@ -58,28 +63,33 @@ def save(figure: Figure | SubFigure | None, stem: str | Path) -> None:
     stem = Path(stem)
     with matplotlib.rc_context({"svg.hashsalt": "frostline"}):
         figure.savefig(stem.with_suffix(".png"), dpi=150, metadata={"Software": None})
-    write_svg(figure, stem.with_suffix(".svg"))
+    svg = as_svg(figure)
+    stem.with_suffix(".svg").write_text(svg, encoding="utf-8")
+    return svg
 
 
-def write_svg(figure: Figure, target: Path | io.StringIO) -> None:
-    """Write the figure as SVG, with the same bytes every time.
+def as_svg(figure: Figure) -> str:
+    """The figure as SVG, the same text every time.
 
     Parameters
     ----------
     figure : matplotlib figure
-        The figure to write.
-    target : path or text buffer
-        The file, or an ``io.StringIO``.
+        The figure to draw.
+
+    Returns
+    -------
+    str
+        The SVG.
 
     Examples
     --------
-    >>> buffer = io.StringIO()
-    >>> write_svg(panels(1)[1], buffer)
-    >>> "<svg" in buffer.getvalue()
+    >>> "<svg" in as_svg(panels(1)[1])
     True
     """
+    drawing = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "frostline"}):
-        figure.savefig(target, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+        figure.savefig(drawing, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+    return drawing.getvalue()
 
 
 def panels(count: int, *, width: float = 5.2, height: float = 3.9) -> tuple[list[Axes], Figure]:

@@ -1,6 +1,5 @@
 """One offline HTML page: a template filled with figures and tables, its style and drawings inlined."""
 
-import io
 import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from frostline import plot
 from frostline.files.atomic import write_atomically
@@ -50,14 +48,12 @@ def maths(text: str) -> Markup:
     return Markup(marked)
 
 
-def figure_section(name: str, title: str, reading: str, figure: Figure, *, label: str = "") -> dict[str, Any]:
-    """A figure of a page: the name and title of its section, how to read it, and the drawing.
+def figure_section(name: str, title: str, reading: str, drawing: str, *, label: str = "") -> dict[str, Any]:
+    """A figure of a page: the name and title of its section, how to read it, and the drawing (SVG).
 
     ``label``: for those who cannot see it, where the title does not say enough.
     """
-    drawing = io.StringIO()
-    plot.write_svg(figure, drawing)
-    svg = Markup(inlined(drawing.getvalue(), name, label or title))
+    svg = Markup(inlined(drawing, name, label or title))
     return {"name": name, "title": title, "reading": reading, "svg": svg}
 
 

@@ -45,7 +45,7 @@ class Service:
         tokenizer: Any = None,
         *,
         events: str | Path,
-        level: str = "full",
+        profile: str = "full",
         alpha: float = 0.01,
         false_alarm_every: float | str = FALSE_ALARM_EVERY,
         rate: float = RATE,
@@ -63,7 +63,7 @@ class Service:
         self.about = dict(baseline.about)
         self.name = "/".join(Path(str(baseline.about["model"])).parts[-2:])
         """Name of the model: the end of its path, since clients need not know the folders of this machine."""
-        self.scorer = Scorer(baseline, model, tokenizer, level=level)
+        self.scorer = Scorer(baseline, model, tokenizer, profile=profile)
         check_alpha(self.scorer.judge.conformal, alpha)
         self.baseline, self.baseline_name = baseline.identity[:12], baseline.name
         """The baseline's short hash and its name."""

@@ -115,10 +115,9 @@ def make_diagram(table: pa.Table, *, x: str, y: str, color: str) -> Diagram:
 def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | None = None) -> Path:
     """Write the page into the dataset, with SVG and PNG beside it; its path. ``table``: the rows, or None for all."""
     diagram = make_diagram(read_table(out) if table is None else table, x=x, y=y, color=color)
-    figure = draw(diagram)
     stem = out / f"_diagram-{diagram.x}-{diagram.y}-{diagram.color}"
     # Names of columns have dots in them, which are no endings here.
-    plot.save(figure, stem.with_name(stem.name + ".x"))
+    drawing = plot.save(draw(diagram), stem.with_name(stem.name + ".x"))
     title = f"{diagram.color} over {diagram.x} and {diagram.y}"
     reading = (
         f"Each cell is one value of {diagram.x} and one of {diagram.y}; cells are equally large, whatever the steps "
@@ -143,7 +142,7 @@ def write_diagram(out: Path, *, x: str, y: str, color: str, table: pa.Table | No
         "sweep.html",
         title=f"{out.resolve().name}: {title}",
         sentence=diagram.describe(),
-        figures=[figure_section("diagram", "Phase diagram", reading, figure, label=title)],
+        figures=[figure_section("diagram", "Phase diagram", reading, drawing, label=title)],
         tables=[table_section("Cells", columns, rows)],
     )
 

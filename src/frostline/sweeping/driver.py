@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from frostline.arrays import as_count
 from frostline.errors import BadParameter, BadRun
 from frostline.results import Result
 from frostline.sweeping import plan as plans
@@ -133,8 +134,7 @@ def sweep(
     """
     plan = _planned(spec, out)
     for name, count in (("workers", 1 if workers is None else workers), ("threads", threads)):
-        if not isinstance(count, int) or count < 1:
-            raise BadParameter(f"{name} is {count!r}; there must be one at least.")
+        as_count(count, name)
     began = time.monotonic()
     with Dataset(plan.out, plan.kind, arrays=plan.arrays) as data:
         if again:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from frostline.errors import BadSpec
-from frostline.files.suggestions import suggestion
+from frostline.files.suggestions import is_name, suggestion
 from frostline.files.toml_tables import read_toml
 from frostline.sweeping.conditions import condition
 from frostline.sweeping.kinds import KINDS
@@ -145,7 +145,7 @@ def read(path: str | Path, *, out: str | None = None) -> Plan:
 def parse(table: Mapping[str, Any], *, out: str | None = None, source: str = "the sweep") -> Plan:
     """A plan from a plain table."""
     for key in table:
-        if not isinstance(key, str) or key not in SweepSpec.__struct_fields__:
+        if not is_name(key, SweepSpec.__struct_fields__):
             raise BadSpec(f"{source} has the unknown key {key!r}; {suggestion(str(key), SweepSpec.__struct_fields__)}")
     try:
         spec = msgspec.convert(dict(table), SweepSpec)

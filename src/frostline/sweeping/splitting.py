@@ -2,7 +2,7 @@
 
 import copy
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +16,7 @@ from torch import nn
 
 from frostline.arrays import Array, as_tensor
 from frostline.attention import Attention
-from frostline.auditing.audit import Audit
-from frostline.auditing.audit import audit as audit_here
+from frostline.auditing.audit import Audit, audit_by
 from frostline.auditing.clouds import Chosen, Clouds, Measurements, chosen_of, joined, measure_part
 from frostline.dynamics.mean_map import mean_map as mean_map_here
 from frostline.encoders.fold import FoldedLayer, Norm, folded, norm_before
@@ -84,7 +83,7 @@ def audit(model: "str | Path | nn.Module", texts: Sequence[str], *, client: "Cli
     A folder must be there on every worker; a live model travels. What is measured is the same to the bit where workers
     use as many threads as this process.
     """
-    return audit_here(model, texts, measuring=_measuring(client), **options)
+    return audit_by(_measuring(client), model, texts, **options)
 
 
 def _measuring(client: "Client") -> Callable[..., Clouds]:
@@ -95,13 +94,15 @@ def _measuring(client: "Client") -> Callable[..., Clouds]:
         model: Model,
         tokenized: Tokenized,
         *,
+        reference: Collection[int] = (),
         tick: Callable[[int, int], None] = lambda done, of: None,
     ) -> Clouds:
         from distributed import as_completed
 
         # Open files cannot be sent: a worker opens the folder itself. A live model, which has no folder, is sent.
         source = _everywhere(client, _Live.of(model)) if encoder.folder is None else _Folder.of(encoder.folder)
-        chosen, every_batch, code = chosen_of(tokenized), list(batches(tokenized)), code_version()
+        chosen = chosen_of(tokenized, reference=reference)
+        every_batch, code = list(batches(tokenized)), code_version()
         _threads(client)
         futures = [client.submit(_part, code, source, batch, chosen, pure=False) for batch in every_batch]
         sizes = {future.key: len(batch.numbers) for future, batch in zip(futures, every_batch, strict=True)}
@@ -111,7 +112,7 @@ def _measuring(client: "Client") -> Callable[..., Clouds]:
                 parts.append(part)
                 done += sizes[future.key]
                 tick(done, chosen.texts)
-        return joined(parts, encoder, layers)
+        return joined(parts, encoder, layers, chosen)
 
     return measure
 

@@ -273,7 +273,7 @@ def from_function(density: Values, gradient: Gradients, dimension: int) -> Smoot
     Smooth(a density given as a function, d = 3)
     """
     as_dimension(dimension)
-    if not callable(density) or not callable(gradient):
+    if not all(map(callable, (density, gradient))):
         raise BadParameter("density and gradient are functions: tokens (n, d) to (n,) and to (n, d).")
     y, w = nodes(CHECKS, dimension)
     total = float(w @ _positive(density, y))

@@ -9,6 +9,7 @@ from scipy.spatial.distance import cdist
 
 from frostline.arrays import Array, as_float64, as_order, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights, OffSphere
+from frostline.files.suggestions import is_name
 from frostline.sphere import OFF_SPHERE
 
 METRICS = ("euclidean", "geodesic")
@@ -51,7 +52,7 @@ class TransportProblem:
         cls, x: Array, y: Array, p: float, x_weights: Array | None, y_weights: Array | None, metric: str
     ) -> "TransportProblem":
         """The checked problem of two clouds; a BadArray, BadWeights, OffSphere or BadParameter says what is wrong."""
-        if not isinstance(metric, str) or metric not in METRICS:
+        if not is_name(metric, METRICS):
             raise BadParameter(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}.")
         order = as_order(p)
         if order > HIGHEST:

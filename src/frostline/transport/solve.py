@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from frostline.arrays import Array, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights
+from frostline.files.suggestions import is_name
 from frostline.transport.atoms import MOST_ATOMS, few_atoms, two_atoms_bounds
 from frostline.transport.exact import BUDGET, Solution, simplex
 from frostline.transport.interval import KNOWN, Coupling, Distance
@@ -101,9 +102,9 @@ def wasserstein(
         _starting_coupling(problem, coupling),
     )
     bounds = None
-    if isinstance(method, str) and method == "auto":
+    if is_name(method, ("auto",)):
         method, why, bounds = _select_method(problem, options)
-    elif isinstance(method, str) and method in METHODS:
+    elif is_name(method, METHODS):
         why = "asked for"
     else:
         raise BadParameter(f"method {method!r} is unknown; there are: auto, {', '.join(METHODS)}.")
@@ -221,14 +222,14 @@ def _as_seconds(seconds: float) -> float:
     return number
 
 
-def _starting_coupling(problem: TransportProblem, coupling: str | Coupling | None) -> Coupling | None:
+def _starting_coupling(problem: TransportProblem, coupling: Any) -> Coupling | None:
     """The coupling from which the bracket starts, in indices of the merged points."""
     if coupling is None:
         return None
     if isinstance(coupling, tuple) and len(coupling) == 3:
         return _checked_coupling(problem, coupling)
-    if not isinstance(coupling, str) or coupling != "index":
-        shown = repr(coupling) if isinstance(coupling, str) else f"of type {type(coupling).__name__}"
+    if not is_name(coupling, ("index",)):
+        shown = repr(coupling) if isinstance(coupling, str | None) else f"of type {type(coupling).__name__}"
         raise BadParameter(f"coupling {shown} is unknown; pass 'index', or the plan (rows, columns, mass) of a call.")
     if len(problem.x_of) != len(problem.y_of):
         raise BadArray(f"index coupling pairs points one by one: {len(problem.x_of)} do not match {len(problem.y_of)}.")

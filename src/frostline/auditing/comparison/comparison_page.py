@@ -87,7 +87,7 @@ def save_comparison(comparison: Comparison, folder: Path, *, steps: Series | Non
         write_table(table, folder / name)
     figures = {"heads": _heads(comparison)} | ({} if steps is None else {"steps": _steps(steps)})
     figures |= {} if comparison.text is None else {"work": _work(comparison)}
-    save_figures(figures, folder / "figures", READINGS.keys())
+    drawn = save_figures(figures, folder / "figures", READINGS.keys())
     return render(
         folder / PAGE,
         "diff.html",
@@ -106,7 +106,7 @@ def save_comparison(comparison: Comparison, folder: Path, *, steps: Series | Non
             {**row, "badge": BADGES[row["verdict"]], **{name: cell(row[name]) for name in PARTS}}
             for row in comparison.layers.to_pylist()
         ],
-        figures=[figure_section(name, *READINGS[name], figure) for name, figure in figures.items()],
+        figures=[figure_section(name, *READINGS[name], drawing) for name, drawing in drawn.items()],
         tables=[rows_of(name.capitalize(), table, MEANINGS) for name, table in tables.items() if name != "layers"],
     ).absolute()
 

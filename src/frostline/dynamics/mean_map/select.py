@@ -16,6 +16,7 @@ from torch import Tensor
 
 from frostline.dynamics.mean_map.dense import WIDEST, blocks, fused, log_range
 from frostline.errors import BadParameter
+from frostline.files.suggestions import is_name
 from frostline.log import LOG
 
 Engine: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, float], Tensor]
@@ -103,7 +104,7 @@ ENGINES: dict[str, Engine] = {
 
 def engine_named(name: str) -> Engine:
     """The engine of that name."""
-    if not isinstance(name, str) or name not in ENGINES:
+    if not is_name(name, ENGINES):
         raise BadParameter(f"engine {name!r} is unknown; there are: {', '.join(ENGINES)}.")
     return ENGINES[name]
 

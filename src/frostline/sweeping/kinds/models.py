@@ -44,7 +44,8 @@ class _Score(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     alpha: float = 0.01
     false_alarm_every: float | str = "30d"
     rate: float = 10.0
-    light: bool = False
+    profile: str = "full"
+    light: bool = False  # the old way to say profile = "light"; it goes in 0.3
 
 
 HUB = ("model", "base", "tuned")
@@ -161,11 +162,11 @@ def _score(table: Table) -> Outcome:
     from frostline.monitoring.baseline_file import load_baseline
     from frostline.monitoring.calibration import check_alpha
 
-    base, level = load_baseline(table["baseline"]), "light" if table["light"] else "full"
-    conformal = base.judges[level].conformal
+    base, profile = load_baseline(table["baseline"]), "light" if table["light"] else table["profile"]
+    conformal = base.judge(profile).conformal
     check_alpha(conformal, table["alpha"])
     alarm = Alarm.once_in(table["false_alarm_every"], calibrated_by=conformal.counts.tolist())
-    scores = base.score(table["model"], read_texts(table["text"]), level=level)
+    scores = base.score(table["model"], read_texts(table["text"]), profile=profile)
     levels, rang, _ = alarm.after(alarm.quiet, scores.p_values)
     strange = int((scores.p_values <= table["alpha"]).sum())
     return {
