@@ -120,7 +120,7 @@ class Reader:
                 self.reference,
                 self.held_out,
                 seed=0,
-                report=lambda part, what, done, total: status.update(f"{part} {what} ({done + 1} of {total})"),
+                progress=lambda at: status.update(f"{at.part} {at.step} ({at.done + 1:g} of {at.total:g})"),
             )
         self.kinds = corruptions(self.reference, self.tokenizer, self.model.get_input_embeddings().weight)
 

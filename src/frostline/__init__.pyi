@@ -13,6 +13,7 @@ from .auditing.comparison.compare import Comparison, diff
 from .auditing.findings import Finding
 from .dynamics.mean_map import mean_map
 from .dynamics.simulation import Trajectory, simulate
+from .dynamics.status import Status
 from .dynamics.steppers import RK4, Adaptive, Euler
 from .monitoring.baseline import Baseline, baseline
 from .monitoring.baseline_file import load_baseline
@@ -20,7 +21,10 @@ from .monitoring.merge import merge
 from .monitoring.reasons import Reason, Scores
 from .monitoring.watch import Watch, watch
 from .monitoring.wrap import wrap
+from .progress import Progress
 from .runs.directory import load_run
+from .runs.record import Recording, record
+from .runs.schema import Spec, read_spec
 from .sweeping.driver import Sweep, sweep
 from .theory import densities
 from .theory.bounds import Bound, bound
@@ -64,12 +68,16 @@ __all__ = [
     "MomentFlow",
     "Phase",
     "Phases",
+    "Progress",
     "Rates",
     "Reason",
+    "Recording",
     "Regime",
     "Scores",
     "Sliced",
+    "Spec",
     "Stability",
+    "Status",
     "Sweep",
     "Terminal",
     "Trajectory",
@@ -99,6 +107,8 @@ __all__ = [
     "phases",
     "plot",
     "rates",
+    "read_spec",
+    "record",
     "regime",
     "sample",
     "simulate",

@@ -36,6 +36,19 @@ def simulate(head: fl.Attention, x: np.ndarray) -> fl.Trajectory:
     return run
 
 
+def show(progress: fl.Progress) -> None:
+    print(progress.part, progress.step, f"{progress.share:.0%}")
+
+
+def record(path: Path) -> fl.Trajectory:
+    spec: fl.Spec = fl.read_spec(path, {"beta": 100.0})
+    recording: fl.Recording = fl.record(spec, out=path.parent / "run", progress=show)
+    run: fl.Trajectory = fl.load_run(recording.folder)
+    status: fl.Status = run.status
+    assert status is fl.Status.FINISHED and status.complete, status.sentence
+    return run
+
+
 def measure(head: fl.Attention, run: fl.Trajectory, x: np.ndarray) -> dict[str, object]:
     distance: fl.Distance = fl.wasserstein(x, x, p=2)
     plan: fl.Coupling | None = distance.plan
@@ -55,7 +68,7 @@ def measure(head: fl.Attention, run: fl.Trajectory, x: np.ndarray) -> dict[str, 
 
 
 def encoders(folder: Path, texts: list[str]) -> None:
-    audit: fl.Audit = fl.audit(folder, texts, reference=texts)
+    audit: fl.Audit = fl.audit(folder, texts, reference=texts, progress=show)
     findings: tuple[fl.Finding, ...] = audit.findings
     audit.save("audit")
     change: fl.Comparison = fl.diff(folder, folder)
@@ -86,6 +99,6 @@ def main() -> None:
     mean = fl.mean_map(head, x, tolerance=1e-8)
     axes = fl.plot.tokens(simulate(head, x))
     try:
-        print(predict(head, x), warm(head, x), mean, axes, factored, fl.sphere.normalise(x), fl.load_run("run"))
+        print(predict(head, x), warm(head, x), mean, axes, factored, fl.sphere.normalise(x), record(Path("run.toml")))
     except fl.errors.NoLimit as error:
         print(error)

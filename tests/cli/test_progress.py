@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from frostline.cli import main, progress
+from frostline.progress import Progress
 from tests.encoders import tiny
 
 COMMANDS = Path(progress.__file__).parent
@@ -25,9 +26,9 @@ def lines(told):
 
 
 def test_the_last_report_is_said_again(often, capsys):
-    with progress.shares("auditing") as report:
+    with progress.progress_bar("auditing") as report:
         time.sleep(0.12)
-        report("weights", "layer 2", 2, 8)
+        report(Progress("weights", "layer 2", 2, 8))
         time.sleep(0.12)
     said = lines(capsys.readouterr())
     assert said[0] == "frostline: auditing (0 s)" and said[-1] == "frostline: auditing, weights, layer 2, 25 % (0 s)"
@@ -36,8 +37,8 @@ def test_the_last_report_is_said_again(often, capsys):
 
 
 def test_work_that_fails_ends_its_lines(often, capsys):
-    with pytest.raises(KeyboardInterrupt), progress.bar("sweeping") as report:
-        report.update(completed=1, total=None, where="1 done, 0 failed, 3 left")
+    with pytest.raises(KeyboardInterrupt), progress.progress_bar("sweeping") as report:
+        report(Progress("", "1 done, 0 failed, 3 left", 1, 0))
         time.sleep(0.12)
         raise KeyboardInterrupt
     assert lines(capsys.readouterr())[0] == "frostline: sweeping, 1 done, 0 failed, 3 left (0 s)"
@@ -46,9 +47,9 @@ def test_work_that_fails_ends_its_lines(often, capsys):
 
 
 def test_nothing_is_said_of_short_work_or_when_nothing_is_wanted(often, capsys):
-    with progress.bar("quick") as report:
+    with progress.progress_bar("quick") as report:
         assert report is not None
-    with progress.bar("quiet", shown=False) as report:
+    with progress.progress_bar("quiet", shown=False) as report:
         time.sleep(0.12)
         assert report is None
     assert not lines(capsys.readouterr())

@@ -60,9 +60,9 @@ def test_a_second_call_measures_nothing(done, monkeypatch):
     _, out = done
     monkeypatch.setattr(running, "_run", None)
     seen = []
-    again = reproduce(chosen(FEW, "test"), size="test", out=out, report=lambda *words: seen.append(words))
+    again = reproduce(chosen(FEW, "test"), size="test", out=out, progress=seen.append)
     assert [row["verdict"] for row in again.claims] == ["holds", "holds"]
-    assert [name for name, *_ in seen] == FEW and seen[-1][2] == seen[-1][3]
+    assert [each.part for each in seen] == FEW and seen[-1].share == 1
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +141,8 @@ from pathlib import Path
 from frostline.experiments.claims.catalogue import chosen
 from frostline.experiments.runner import reproduce
 
-told = lambda *words: print(*words[:2], flush=True)
-reproduce(chosen(["zero-temperature-limit", "theorem"], "test"), size="test", out=Path(sys.argv[1]), report=told)
+told = lambda progress: print(progress.part, progress.step, flush=True)
+reproduce(chosen(["zero-temperature-limit", "theorem"], "test"), size="test", out=Path(sys.argv[1]), progress=told)
 """
 
 
@@ -179,7 +179,7 @@ def test_where_nothing_is_random_the_seed_does_not_matter(tmp_path):
     claims = chosen(["metastability"], "test")
     first = reproduce(claims, size="test", out=tmp_path, seed=0)
     told = []
-    second = reproduce(claims, size="test", out=tmp_path, seed=5, report=lambda *what: told.append(what[1]))
+    second = reproduce(claims, size="test", out=tmp_path, seed=5, progress=lambda progress: told.append(progress.step))
     assert second.claims[0]["seconds"] == first.claims[0]["seconds"] and told == ["holds"]
 
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load, save
 
 import frostline as fl
-from frostline.dynamics.walking import Progress
+from frostline.dynamics.walking import Step
 from frostline.errors import BadRun, BadSpec
 from frostline.runs import directory as store
 from frostline.runs import schema as specs
@@ -207,7 +207,7 @@ def test_two_processes_do_not_write_the_same_run(tmp_path):
 
 def test_an_unfinished_run_of_another_spec_is_not_mixed_in(tmp_path):
     with store.Partial(tmp_path / "run", "somebody else's", force=False) as partial:
-        partial.checkpoint(Progress(3, 0.3, 2.0, torch.eye(3), (), 0.1, 3), [])
+        partial.checkpoint(Step(3, 0.3, 2.0, torch.eye(3), (), 0.1, 3), [])
     with pytest.raises(BadRun, match="unfinished run of another spec"):
         record(spec(tmp_path / "run"))
     assert record(spec(tmp_path / "run"), force=True).summary["status"] == "finished"
@@ -229,11 +229,11 @@ def test_a_checkpoint_that_was_tampered_with_only_costs_time(tmp_path, what):
     goal, place = spec(tmp_path / "run"), tmp_path / ".run.partial" / "checkpoint.safetensors"
 
     def report(progress):
-        if progress.steps == 11:
+        if progress.step.startswith("step 11,"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        record(goal, report=report)
+        record(goal, progress=report)
     blob = place.read_bytes()
     arrays, numbers = load(blob), store._metadata(blob)
     if what == "tokens":
@@ -259,12 +259,12 @@ def test_a_checkpoint_that_was_tampered_with_only_costs_time(tmp_path, what):
 
 def test_what_appears_at_the_goal_meanwhile_is_not_replaced(tmp_path):
     def report(progress):
-        if progress.steps == 5:
+        if progress.step.startswith("step 5,"):
             (tmp_path / "run").mkdir()
             (tmp_path / "run" / "thesis.txt").write_text("precious")
 
     with pytest.raises(BadRun, match="not a frostline run directory"):
-        record(spec(tmp_path / "run"), report=report)
+        record(spec(tmp_path / "run"), progress=report)
     assert (tmp_path / "run" / "thesis.txt").read_text() == "precious"
 
 
@@ -383,10 +383,10 @@ def test_the_partial_folder_is_gone_or_resumable_never_half(tmp_path):
         pass
 
     def report(progress):
-        if progress.steps == 11:
+        if progress.step.startswith("step 11,"):
             raise Crash
 
     with pytest.raises(Crash):
-        record(spec(tmp_path / "run"), report=report)
+        record(spec(tmp_path / "run"), progress=report)
     assert content(record(spec(tmp_path / "run")).folder) == content(whole)
     shutil.rmtree(whole)

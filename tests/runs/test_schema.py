@@ -104,7 +104,7 @@ def test_identity_ignores_where_but_not_what(tmp_path):
 def test_flags_override_the_file(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(tomli_w.dumps(PLAIN | {"tokens": {"count": 5, "antipodal": False}}))
-    spec = specs.read(file, {"beta": 7.0, "tokens": 9, "seed": None})
+    spec = specs.read_spec(file, {"beta": 7.0, "tokens": 9, "seed": None})
     assert spec.beta == 7.0 and spec.tokens.count == 9 and spec.seed == 0
 
 
@@ -171,11 +171,11 @@ def test_unreadable_files_get_a_sentence(tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(BadSpec, match=words):
-            specs.read(tmp_path / name)
+            specs.read_spec(tmp_path / name)
     with pytest.raises(BadSpec, match="No such file"):
-        specs.read(tmp_path / "none.toml")
+        specs.read_spec(tmp_path / "none.toml")
     with pytest.raises(BadSpec, match="Is a directory"):
-        specs.read(tmp_path)
+        specs.read_spec(tmp_path)
     (tmp_path / "bad.npy").write_bytes(b"\x93NUMPY\x01\x00garbage")
     with pytest.raises(BadSpec, match=r"not a readable \.npy"):
         build(B=str(tmp_path / "bad.npy"))

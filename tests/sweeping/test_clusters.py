@@ -148,10 +148,10 @@ def test_a_scheduler_that_is_gone_for_good_is_said_and_what_is_done_is_kept(tmp_
     with scheduler(port) as one, worker(port):
 
         def killing(progress):
-            if progress.fresh:
+            if progress.done:
                 os.killpg(one.pid, signal.SIGKILL)
 
         with pytest.raises(BadCluster, match="went away and did not come back within 3 s") as told:
-            sweep(tmp_path / "sweep.toml", cluster=f"tcp://127.0.0.1:{port}", report=killing)
+            sweep(tmp_path / "sweep.toml", cluster=f"tcp://127.0.0.1:{port}", progress=killing)
     kept = len(rows(tmp_path / "runs"))
     assert 0 < kept < 24 and f"{kept} of 24 runs are kept" in str(told.value)

@@ -129,11 +129,11 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     asked = table(tmp_path / "runs", {"beta": [1.0, 10.0], "seed": "0..9"})
 
     def interrupting(progress):
-        if progress.fresh >= 3:
+        if progress.done >= 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep(asked, workers=1, report=interrupting)
+        sweep(asked, workers=1, progress=interrupting)
     kept = rows(tmp_path / "runs")
     assert 3 <= len(kept) < 20 and standing(plans.parse(asked)).left == 20 - len(kept)
     found = sweep(asked, workers=1)

@@ -1,6 +1,6 @@
 """Distance of a run to its predicted limit over time: target, measure, recorder, and curves with guaranteed bounds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ from frostline.analysis.replay import evenly_spaced_nodes, one_run, shares
 from frostline.arrays import Array, as_float64, as_order
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory
-from frostline.dynamics.walking import Progress
+from frostline.dynamics.walking import Step
 from frostline.errors import BadArray, BadParameter, BadRun, NoLimit
+from frostline.progress import ProgressFunction, telling
 from frostline.results import Result
 from frostline.sphere import as_tokens, unit_rows
 from frostline.theory.limits import Limit
@@ -236,16 +237,16 @@ class DistanceRecorder:
     def __init__(self, target: Target, points: list[tuple[float, float]]):
         self.target, self.points = target, points
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, step: Step) -> None:
         """Record the points that this step has reached."""
         # The time of the last point decides, so that a resumed run records the same points.
-        gap = progress.until / POINTS
+        gap = step.until / POINTS
         before = self.points[-1][0] if self.points else 0.0
-        while progress.at is not None and self.target.measure is not None and before + gap < progress.time:
+        while step.at is not None and self.target.measure is not None and before + gap < step.time:
             before = before + gap
-            self.add(before, progress.at(before))
-        if progress.time - before >= gap or progress.time == progress.until:
-            self.add(progress.time, progress.tokens)
+            self.add(before, step.at(before))
+        if step.time - before >= gap or step.time == step.until:
+            self.add(step.time, step.tokens)
 
     def add(self, time: float, tokens: Array) -> None:
         """Record the distance of these tokens, where there is a target."""
@@ -313,7 +314,7 @@ def distance_curve(
     method: str = "auto",
     tolerance: float | None = None,
     seconds: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressFunction | None = None,
 ) -> DistanceCurve:
     """W_p from a run to its limit at the times it kept, with bounds; the plan of one time starts the next.
 
@@ -326,7 +327,7 @@ def distance_curve(
     p, metric, method, tolerance, seconds
         Options of ``wasserstein``, for each time.
     progress : callable, optional
-        Is called as ``progress(done, of)`` after each time.
+        Called with a ``Progress`` after each time.
 
     Returns
     -------
@@ -353,14 +354,14 @@ def distance_curve(
     """
     one_run(run, "distance_curve")
     if progress is not None and not callable(progress):
-        raise BadParameter(f"progress is {progress!r}; a function (done, of) is needed.")
+        raise BadParameter(f"progress is {progress!r}; a function that takes a Progress is needed.")
     p = as_order(p)
     options: dict[str, Any] = {"metric": metric, "method": method, "tolerance": tolerance, "seconds": seconds}
     paired = limit is None or isinstance(limit, Limit)
     # A limit belongs to its token and has the mass of that token; a cloud has equal masses.
     measure = Measure.of_run(run, p, limit) if paired else None
     cloud = None if paired else _as_cloud(limit, int(run.initial.shape[1]))
-    distances: list[Distance] = []
+    tell, distances = telling(progress), list[Distance]()
     coupling: str | Coupling | None = "index" if paired else None
     for number, tokens in enumerate(run.tokens):
         # float32 tokens are unit vectors to 1e-7 only.
@@ -371,8 +372,7 @@ def distance_curve(
             distance = wasserstein(x, cloud, p=p, x_weights=shares(run), coupling=coupling, plan=True, **options)
         coupling = distance.plan if distance.plan is not None and distance.method == "bracket" else coupling
         distances.append(distance)
-        if progress is not None:
-            progress(number + 1, len(run.times))
+        tell("measuring distances", f"time {number + 1} of {len(run.times)}", number + 1, len(run.times))
     return DistanceCurve(
         p=distances[0].p,
         times=run.times,

@@ -36,7 +36,7 @@ from frostline.encoders.verify import Proof, prove
 from frostline.errors import BadModel, BadText
 from frostline.extras import need
 from frostline.files.plain_json import plain
-from frostline.progress import Report
+from frostline.progress import ProgressFunction, telling
 from frostline.results import Result, ability
 
 PROOF_TEXTS = 6
@@ -163,7 +163,7 @@ def audit(
     seed: int = 0,
     source: str = "texts",
     keep_texts: int = 0,
-    report: Report | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Audit:
     """Audit an encoder: its weights, and with ``texts`` also its token clouds at work.
 
@@ -186,8 +186,8 @@ def audit(
         The name of the texts in the report.
     keep_texts
         The number of texts whose token clouds are kept, with their words, for ``frostline explore``.
-    report
-        Called with the part of the work, what it does, work done and work in all.
+    progress
+        Called with a ``Progress`` now and then.
 
     Returns
     -------
@@ -216,7 +216,7 @@ def audit(
         seed=seed,
         source=source,
         keep_texts=keep_texts,
-        report=report,
+        progress=progress,
     )
 
 
@@ -231,7 +231,7 @@ def audit_by(
     seed: int = 0,
     source: str = "texts",
     keep_texts: int = 0,
-    report: Report | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Audit:
     """``audit`` with the measuring of token clouds in other hands, such as many processes."""
     for name, given in (("texts", texts), ("reference", reference)):
@@ -241,7 +241,7 @@ def audit_by(
         raise BadText("a reference is given and no texts; it is what texts are compared with.")
     if keep_texts and texts is None:
         raise BadText(f"{keep_texts} texts are to be kept, and none is given.")
-    tell = report or (lambda part, what, done, total: None)
+    tell = telling(progress)
     need("transformers")
     encoder = load(model)
     tell("weights", "reading", 0, 1)

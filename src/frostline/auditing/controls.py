@@ -18,7 +18,7 @@ from frostline.encoders.fold import FoldedLayer, folded, norm_before
 from frostline.encoders.live_model import Model, open_model
 from frostline.encoders.load import Encoder, load
 from frostline.encoders.tokenization import Tokenized
-from frostline.progress import Report
+from frostline.progress import Tell
 
 Measuring = Callable[..., Clouds]
 """``clouds.measure``, or a function like it that splits the work over processes."""
@@ -51,7 +51,7 @@ def measured_on(
     perturbations: bool,
     seed: int,
     name: str = "text",
-    tell: Report = lambda part, what, done, total: None,
+    tell: Tell,
     measuring: Measuring = measure,
 ) -> Measured:
     """One model on one text; ``reference``: its population, or texts of it; None: every second one of the texts."""
@@ -88,7 +88,7 @@ def controls_of(
     known: Population,
     perturbations: bool,
     seed: int,
-    tell: Report,
+    tell: Tell,
     measuring: Measuring = measure,
 ) -> dict[str, Measured]:
     """The same on some of the texts for random weights, and for shuffled tokens.

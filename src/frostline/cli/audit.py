@@ -58,7 +58,7 @@ def audit(
     from frostline.auditing.ci_thresholds import broken, read_thresholds
     from frostline.auditing.metric_names import CHANGE_METRICS, TEXT_METRICS, WEIGHT_METRICS
     from frostline.auditing.save import check_folder
-    from frostline.cli.progress import shares
+    from frostline.cli.progress import progress_bar
     from frostline.encoders.corpus import read_texts, some
     from frostline.errors import BadParameter
 
@@ -73,9 +73,10 @@ def audit(
         raise BadParameter(
             "there is no text to split over processes; give --text, or leave --workers and --cluster out."
         )
-    with shares("auditing", shown=not quiet) as report, ExitStack() as stack:
+    with progress_bar("auditing", shown=not quiet) as progress, ExitStack() as stack:
         from frostline.auditing.audit import audit as run
         from frostline.auditing.save import save_audit
+        from frostline.progress import telling
 
         if workers is not None or cluster is not None:
             from frostline.extras import need
@@ -93,10 +94,9 @@ def audit(
             seed=seed,
             source=text or "",
             keep_texts=keep_texts,
-            report=report,
+            progress=progress,
         )
-        if report is not None:
-            report("page", "drawing", 1, 1)
+        telling(progress)("page", "drawing", 1, 1)
         page = save_audit(audited, out)
     past = broken(limits, audited.metrics)
     if json:

@@ -74,7 +74,7 @@ def baseline(
     if inspect:
         base = load_baseline(words[0])
     else:
-        from frostline.cli.progress import shares
+        from frostline.cli.progress import progress_bar
         from frostline.encoders.corpus import read_texts, some
 
         if (text is None) == (not merge):
@@ -82,11 +82,11 @@ def baseline(
         if out.is_dir() or not out.absolute().parent.is_dir():
             raise BadParameter(f"--out {out} cannot be written; give a file in a folder that is there.")
         texts = some(read_texts(text), max_texts) if text is not None else []
-        with shares("learning", shown=not quiet) as report:
+        with progress_bar("learning", shown=not quiet) as progress:
             if merge:
-                base = pool(words[0], merge, name=name, seed=seed, report=report)
+                base = pool(words[0], merge, name=name, seed=seed, progress=progress)
             else:
-                base = learn(words[0], texts, name=name, keep_texts=keep_texts, seed=seed, report=report)
+                base = learn(words[0], texts, name=name, keep_texts=keep_texts, seed=seed, progress=progress)
         base.save(out)
     if json:
         options.print_json(base.facts() | ({} if inspect else {"written": str(out)}))

@@ -37,16 +37,16 @@ def diff(
     from frostline.auditing.comparison.outer_tensors import name_of
     from frostline.auditing.comparison.parts import shown
     from frostline.auditing.save import check_folder
-    from frostline.cli.progress import shares
+    from frostline.cli.progress import progress_bar
     from frostline.encoders.corpus import read_texts
 
     check_folder(out, FACTS, "a comparison")
     texts = None if text is None else read_texts(text)
     folder = Path(tuned)
     many = folder.is_dir() and not (folder / "config.json").exists() and bool(checkpoints(folder))
-    with shares("comparing", shown=not quiet) as report:
-        steps = series(base, folder, texts=texts, report=report) if many else None
-        change = steps.last if steps is not None else run(base, tuned, texts=texts, report=report)
+    with progress_bar("comparing", shown=not quiet) as progress:
+        steps = series(base, folder, texts=texts, progress=progress) if many else None
+        change = steps.last if steps is not None else run(base, tuned, texts=texts, progress=progress)
         page = save_comparison(change, out, steps=steps)
     others = other_models(Path(base))
     if steps is None:

@@ -15,11 +15,13 @@ def doctor(json: options.Json = False, quiet: options.Quiet = False) -> None:
 
     Example: frostline doctor
     """
-    from frostline.cli.progress import shares
+    from frostline.cli.progress import progress_bar
     from frostline.doctor import examine
+    from frostline.progress import telling
 
-    with shares("trying", shown=not (quiet or json)) as report:
-        examination = examine((lambda name: report(name, "", 0, 1)) if report is not None else lambda name: None)
+    with progress_bar("trying", shown=not (quiet or json)) as progress:
+        tell = telling(progress)
+        examination = examine(lambda name: tell(name, "", 0, 1))
     if json:
         # By Python's own json: the packages that other commands print with may be the ones that are broken.
         print(dumps(examination.facts(), indent=2, ensure_ascii=False))

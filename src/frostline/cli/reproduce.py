@@ -37,13 +37,13 @@ def reproduce(
         chosen([*(claims or []), *(claim or [])], "full")
         _list(list(CLAIMS.values()), json)
         return
-    from frostline.cli.progress import shares
+    from frostline.cli.progress import progress_bar
     from frostline.experiments.runner import reproduce as run
 
     size = "full" if full else "quick"
     wanted = chosen([*(claims or []), *(claim or [])], size)
-    with shares("reproducing", shown=not quiet) as report:
-        reproduction = run(wanted, size=size, out=out, seed=seed, force=force, report=report)
+    with progress_bar("reproducing", shown=not quiet) as progress:
+        reproduction = run(wanted, size=size, out=out, seed=seed, force=force, progress=progress)
     if json:
         options.print_json(reproduction.facts())
     else:

@@ -35,7 +35,7 @@ def score(
 
     Example: frostline score enc.frost --model path/to/all-MiniLM-L6-v2 --text today.txt
     """
-    from frostline.cli.progress import shares
+    from frostline.cli.progress import progress_bar
     from frostline.encoders.corpus import read_texts
     from frostline.monitoring.alarm import Alarm, texts_between_alarms
     from frostline.monitoring.baseline_file import load_baseline
@@ -48,8 +48,8 @@ def score(
     conformal = base.judge(profile).conformal
     check_alpha(conformal, alpha)
     alarm = Alarm.once_in(every, calibrated_by=conformal.counts.tolist())
-    with shares("scoring", shown=not quiet) as report:
-        scores = base.score(model, texts, profile=profile, report=report)
+    with progress_bar("scoring", shown=not quiet) as progress:
+        scores = base.score(model, texts, profile=profile, progress=progress)
     levels, rang, _ = alarm.after(alarm.quiet, scores.p_values)
     strange = [number for number, p in enumerate(scores.p_values) if p <= alpha]
     try:

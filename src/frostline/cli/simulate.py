@@ -60,20 +60,17 @@ def simulate(
         "device": device,
         "max_steps": max_steps,
     }
-    run = specs.read(spec, overrides)
-    from frostline.cli.progress import bar
+    run = specs.read_spec(spec, overrides)
+    from frostline.cli.progress import progress_bar
+    from frostline.dynamics.status import Status
 
-    with bar(f"simulating to t = {run.until}", shown=not quiet) as report:
-        measured = None if report is None else report.measured
-        done = record(run, force=force, report=report, measured=measured)
+    with progress_bar(f"simulating to t = {run.until}", shown=not quiet) as progress:
+        done = record(run, force=force, progress=progress)
     if json:
-        options.print_json(
-            done.summary
-            | {"folder": str(done.folder), "already_there": not done.fresh, "resumed_at_step": done.resumed}
-        )
+        options.print_json(done.facts())
     else:
         _tell(done.summary, done.folder, done.fresh, done.resumed)
-    if done.summary["status"] not in ("finished", "stalled"):
+    if not Status(done.summary["status"]).complete:
         raise typer.Exit(ANSWER_NO)
 
 

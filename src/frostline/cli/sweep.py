@@ -1,6 +1,5 @@
 """frostline sweep: many runs, on this machine or on a Dask cluster."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,10 +7,8 @@ import typer
 
 from frostline.cli import options
 from frostline.cli.failing import ANSWER_NO
-from frostline.printable import printable
 
 if TYPE_CHECKING:
-    from frostline.sweeping.dispatcher import SweepProgress
     from frostline.sweeping.plan import Plan
 
 
@@ -71,13 +68,12 @@ def sweep(
         )
     plan = plans.read(spec, out=out)
     need("distributed", extra="cluster")
-    from frostline.cli.progress import bar
+    from frostline.cli.progress import progress_bar
     from frostline.sweeping.driver import sweep as run
 
     # The bar's own estimate looks back for half a minute only, and runs may take longer than that.
-    with bar(f"sweeping {plan.out}", shown=not quiet, remaining=False) as report:
-        tell = None if report is None else _reporting(report, _printing())
-        swept = run(plan, cluster=cluster, workers=workers, threads=threads, again=again, report=tell)
+    with progress_bar(f"sweeping {plan.out}", shown=not quiet, remaining=False) as progress:
+        swept = run(plan, cluster=cluster, workers=workers, threads=threads, again=again, progress=progress)
     if json:
         options.print_json(swept.facts())
     else:
@@ -88,46 +84,6 @@ def sweep(
         options.say(f"Table: {swept.out}/ (Parquet; frostline sweep {spec} --plot …, --export csv)", hang=0)
     if swept.failed or swept.left:
         raise typer.Exit(ANSWER_NO)
-
-
-def _reporting(report: Any, at_once: Any) -> Any:
-    """Progress for the bar; where there is no terminal also for ``at_once``, since notices do not wait for a line."""
-
-    def tell(progress: "SweepProgress") -> None:
-        if not sys.stderr.isatty():
-            at_once(progress)
-        left = progress.seconds_left
-        more = f" ({progress.notice})" if progress.notice else "" if left is None else f", about {_time(left)} more"
-        report.update(
-            completed=progress.done + progress.failed,
-            total=progress.total,
-            where=f"{progress.done} done, {progress.failed} failed, {progress.left} left{more}",
-        )
-
-    return tell
-
-
-def _printing() -> Any:
-    """Prints notices only, each once: that the sweep waits for workers, for example."""
-    before = ""
-
-    def tell(progress: "SweepProgress") -> None:
-        nonlocal before
-        if progress.notice and progress.notice != before:
-            print(f"frostline: {printable(progress.notice)}", file=sys.stderr, flush=True)
-        before = progress.notice
-
-    return tell
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
 
 
 def _look(

@@ -29,7 +29,7 @@ def theory(
     from frostline.runs.predict import predict
 
     overrides = {"tokens": tokens, "dimension": dimension, "beta": beta, "until": until, "seed": seed}
-    facts = predict(specs.read(spec, overrides), as_order(p))
+    facts = predict(specs.read_spec(spec, overrides), as_order(p))
     if json:
         options.print_json(facts)
     else:

@@ -14,9 +14,11 @@ from frostline.arrays import Array, as_count, as_positive, as_times
 from frostline.attention import Heads, Layer, as_layers, as_tokens_of
 from frostline.dynamics.mean_map.base import LOOSEST, TOLERANCE, log_weights, raised, token_velocity
 from frostline.dynamics.mean_map.select import engine_named
+from frostline.dynamics.status import Status
 from frostline.dynamics.steppers import Adaptive, FixedStepper, Stepper
-from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Progress, Resume, plan
+from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Resume, Step, plan
 from frostline.errors import BadParameter
+from frostline.progress import ProgressFunction
 from frostline.results import Result, ability
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens
@@ -27,17 +29,7 @@ FIRST_STEP = 0.01
 MOST_SHOWN = 6
 """Saved times that the one-line repr of a run lists."""
 
-STATUSES = {
-    "finished": "reached the final time",
-    "stalled": "the tokens came to rest exactly: one more step would not change a bit, so later times repeat the last",
-    "diverged": "a token became NaN or infinite; try a smaller step or float64",
-    "step limit": "the step limit was reached before the final time; raise max_steps, the step or the tolerance",
-    "step too small": "the error control asked for steps below rounding; raise the tolerance",
-    "interrupted": "stopped by the caller before the final time",
-}
-"""The statuses of a run and their meanings, with advice."""
-
-Watcher: TypeAlias = Callable[[Progress], bool | None]
+Watcher: TypeAlias = Callable[[Step], bool | None]
 """Called after every step; returns true to stop the run."""
 
 
@@ -53,8 +45,8 @@ class Trajectory(Result):
         Tokens at these times, (k, …, n, d).
     weights : ndarray or None
         Weights of the tokens, (n,); None when they are equal.
-    status : str
-        How the run ended, a key of ``STATUSES``; ``message`` is the sentence.
+    status : Status
+        How the run ended; ``message`` is the sentence.
     layers : tuple
         The heads, layer by layer.
     initial : Array
@@ -82,7 +74,7 @@ class Trajectory(Result):
     times: np.ndarray
     tokens: Array
     weights: np.ndarray | None
-    status: str
+    status: Status
     layers: tuple[Layer, ...]
     initial: Array
     stepper: Stepper
@@ -93,7 +85,7 @@ class Trajectory(Result):
     @cached_property
     def regime(self) -> Regime:
         """Whether the theory's assumptions hold for this run, with numbers; computed at first use."""
-        done = self.status in ("finished", "stalled")
+        done = self.status.complete
         reached = self.until if done else float(self.times[-1]) if len(self.times) and self.times[-1] > 0 else None
         return regime([list(layer) for layer in self.layers], self.initial, weights=self.weights, until=reached)
 
@@ -101,7 +93,7 @@ class Trajectory(Result):
     def message(self) -> str:
         """The status as a sentence."""
         reached = self.times[-1] if len(self.times) else 0.0
-        return f"{self.status}: {STATUSES[self.status]} (last saved time {reached:g} of {self.until:g})."
+        return f"{self.status}: {self.status.sentence} (last saved time {reached:g} of {self.until:g})."
 
     def describe(self) -> str:
         """The size of the run, its cost, and how it ended, in words."""
@@ -134,6 +126,7 @@ def simulate(
     max_steps: int = 10_000_000,
     watch: Watcher | None = None,
     resume: Resume | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Trajectory:
     """Run tokens through depth: ẋ_i = Σ_h P_{x_i}V_h m_β[ρ](x_i), ρ = Σ_j w_j δ_{x_j} (THEORY eq. 2).
 
@@ -158,10 +151,12 @@ def simulate(
     max_steps : int
         After this many steps the run ends with the status "step limit".
     watch : callable, optional
-        Called after every step with a Progress; returns true to end the run with the status "interrupted".
+        Called with each Step, tokens and all; returns true to end the run with the status "interrupted".
     resume : Resume, optional
         The state in which an earlier run was left; with the same arguments the result is the same, bit by bit, as
         without the interruption.
+    progress : callable, optional
+        Called with a ``Progress`` after every step.
 
     Returns
     -------
@@ -186,14 +181,17 @@ def simulate(
     steps = Steps(
         heads, x0, until=until, weights=weights, stepper=stepper, save_at=save_at, engine=engine, resume=resume
     )
-    frames, status, last = list(steps.state.frames), "", None
+    frames, last = list(steps.state.frames), None
+    status: Status | None = None
     for last in steps:
         frames.extend(last.frames)
+        if progress is not None:
+            progress(last.progress)
         if watch is not None and watch(last):
-            status = "interrupted"
+            status = Status.INTERRUPTED
             break
         if last.steps >= max_steps and last.time < steps.until:
-            status = "step limit"
+            status = Status.STEP_LIMIT
             break
     return Trajectory(
         times=steps.saves[: len(frames)],
@@ -210,7 +208,7 @@ def simulate(
 
 
 class Steps:
-    """A simulation one step at a time: iterate for a Progress after every step.
+    """A simulation one step at a time: iterate for the Steps.
 
     Arguments are those of ``simulate``; ``status`` says how it ended.
     """
@@ -241,15 +239,15 @@ class Steps:
         self.state = resume if resume is not None else _start(self.tokens, self.stepper, self.until, self.saves)
 
     @property
-    def status(self) -> str:
-        """The status at which the run ended, or would end here: a key of ``STATUSES``."""
+    def status(self) -> Status:
+        """The status at which the run ended, or would end here."""
         return self.walk.status
 
-    def __iter__(self) -> Iterator[Progress]:
+    def __iter__(self) -> Iterator[Step]:
         return self.walk.go(self.state)
 
 
-def steps_again(run: Trajectory) -> Iterator[Progress]:
+def steps_again(run: Trajectory) -> Iterator[Step]:
     """The steps of a run, computed again from its initial tokens up to its last saved time."""
     tokens, _ = as_tokens(run.initial, "initial")
     walk = _walk(run.layers, tokens, run.weights, run.stepper, run.until, run.times, "auto")

@@ -1,6 +1,6 @@
 """Walks through time: the states that a stepper computes, fixed or adaptive, from the start or from a checkpoint.
 
-A walk yields a Progress after every step; its ``status`` says how it ended. Both walks are deterministic given a
+A walk yields its Steps; its ``status`` says how it ended. Both walks are deterministic given a
 Resume, so that a run that was interrupted goes on with the same bits.
 """
 
@@ -16,13 +16,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from frostline.dynamics.status import Status
 from frostline.dynamics.steppers import Adaptive, FixedStepper, TrialStep, Velocity
 from frostline.errors import BadParameter
+from frostline.progress import Progress
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The state of a simulation after a step, for progress bars and checkpoints."""
+class Step:
+    """The state of a simulation after a step, for checkpoints and progress."""
 
     steps: int
     time: float
@@ -35,6 +37,11 @@ class Progress:
     """Mean maps evaluated so far, all heads of a layer counted as one."""
     at: Callable[[float], Tensor] | None = None
     """Dense output: the tokens at any time within this step (adaptive method only)."""
+
+    @property
+    def progress(self) -> Progress:
+        """The time reached, of the final time."""
+        return Progress("", f"step {self.steps}, t = {self.time:.4g}", self.time, self.until)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Resume:
 MOST_STEPS = 1e15
 """The largest number of steps of a plan: float64 counts more of them only inexactly."""
 
-Walk: TypeAlias = Iterator[Progress]
+Walk: TypeAlias = Iterator[Step]
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,7 @@ class FixedWalk:
 
     def __init__(self, stepper: FixedStepper, fields: Sequence[Velocity], steps: StepPlan, until: float):
         self.stepper, self.fields, self.plan, self.until = stepper, fields, steps, until
-        self.status = "finished"
+        self.status: Status = Status.FINISHED
 
     def go(self, state: Resume) -> Walk:
         """The steps from this state on."""
@@ -119,19 +126,19 @@ class FixedWalk:
             # Resumed after the last step: only whether the tokens are at rest is left to say.
             layer, start, end, count, _ = self.plan.segments[-1]
             moved = self.stepper.advance(self.fields[layer], x, (end - start) / count)
-            self.status = "stalled" if torch.equal(moved, x) else "finished"
+            self.status = Status.STALLED if torch.equal(moved, x) else Status.FINISHED
         for layer, h, time, save in islice(self.plan.steps(), done, None):
             if resting != layer or h > calm:
                 moved = self.stepper.advance(self.fields[layer], x, h)
                 evaluations += self.stepper.stages
                 if not _on_sphere(moved):
-                    self.status = "diverged"
+                    self.status = Status.DIVERGED
                     return
                 resting, calm = (layer, h) if torch.equal(moved, x) else (-1, 0.0)
                 x = moved
             done += 1
-            self.status = "finished" if resting < 0 else "stalled"
-            yield Progress(done, time, self.until, x, (x,) if save else (), h, evaluations)
+            self.status = Status.FINISHED if resting < 0 else Status.STALLED
+            yield Step(done, time, self.until, x, (x,) if save else (), h, evaluations)
 
 
 class AdaptiveWalk:
@@ -149,7 +156,7 @@ class AdaptiveWalk:
         self.stepper, self.fields, self.norm, self.until, self.save_at = stepper, fields, norm, until, save_at
         self.longest = [stepper.longest / scale for scale in scales]
         self.edges = layer_edges(len(fields), until)
-        self.status = "finished"
+        self.status: Status = Status.FINISHED
 
     def go(self, state: Resume) -> Walk:
         """The accepted steps from this state on; a step with too large an error is tried again, shorter."""
@@ -165,7 +172,7 @@ class AdaptiveWalk:
                 # Stretch a little rather than leave a sliver before the boundary.
                 size = end - t if t + 1.01 * h >= end else h
                 if size <= 1e-13 * max(1.0, t):
-                    self.status = "step too small"
+                    self.status = Status.STEP_TOO_SMALL
                     return
                 trial = self.stepper.trial(field, x, size, slope)
                 evaluations += self.stepper.stages
@@ -181,7 +188,7 @@ class AdaptiveWalk:
                 h = max(h, self.stepper.next_step(size, error)) if size < h else self.stepper.next_step(size, error)
                 between = partial(_dense, trial, t, size)
                 x, t, slope, done = trial.moved, arrived, trial.slopes[-1], done + 1
-                yield Progress(done, t, self.until, x, frames, h, evaluations, between)
+                yield Step(done, t, self.until, x, frames, h, evaluations, between)
 
 
 def _dense(trial: TrialStep, start: float, size: float, time: float) -> Float[Tensor, "*batch n d"]:

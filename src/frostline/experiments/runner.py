@@ -25,7 +25,7 @@ from frostline.files.atomic import write_atomically
 from frostline.files.digests import source_digest
 from frostline.files.locks import try_lock
 from frostline.files.plain_json import as_json
-from frostline.progress import Report
+from frostline.progress import ProgressFunction, Tell, telling
 from frostline.results import Result
 from frostline.rooms import room_of, row_of
 
@@ -67,7 +67,13 @@ class Reproduction(Result):
 
 
 def reproduce(
-    claims: list[Claim], *, size: str, out: Path, seed: int = 0, force: bool = False, report: Report | None = None
+    claims: list[Claim],
+    *,
+    size: str,
+    out: Path,
+    seed: int = 0,
+    force: bool = False,
+    progress: ProgressFunction | None = None,
 ) -> Reproduction:
     """Measure and judge each claim, unless a finished result is kept; then write the page.
 
@@ -76,6 +82,7 @@ def reproduce(
     out = out.absolute()
     _check_out(out)
     out.mkdir(parents=True, exist_ok=True)
+    tell = telling(progress)
     total = sum(claim.seconds[size] for claim in claims)
     rows: list[Mapping[str, Any]] = []
     with _locked(out):
@@ -85,14 +92,13 @@ def reproduce(
             for claim in claims:
                 row = None if force else _finished(claim, size, seed, out)
                 if row is None:
-                    row = _run(claim, size, seed, out, _tick(claim, size, done, total, report))
+                    row = _run(claim, size, seed, out, _tick(claim, size, done, total, tell))
                 done += claim.seconds[size]
                 rows.append(row)
                 # After every claim: if this ends early, the page shows the finished ones.
                 with uninterrupted():
                     page, hidden = _write_page(out, left=len(claims) - len(rows))
-                if report is not None:
-                    report(claim.name, row["verdict"], done, total)
+                tell(claim.name, row["verdict"], done, total)
         except BaseException:
             if not rows:
                 with uninterrupted():
@@ -127,13 +133,12 @@ def _write_page(out: Path, left: int) -> tuple[Path, tuple[str, ...]]:
     return page, hidden
 
 
-def _tick(claim: Claim, size: str, done: float, total: float, report: Report | None) -> Callable[[str], None]:
+def _tick(claim: Claim, size: str, done: float, total: float, tell: Tell) -> Callable[[str], None]:
     """Progress within a claim: the seconds so far, up to what the claim was expected to take."""
     began = time.monotonic()
 
     def tick(part: str) -> None:
-        if report is not None:
-            report(claim.name, part, done + min(time.monotonic() - began, 0.95 * claim.seconds[size]), total)
+        tell(claim.name, part, done + min(time.monotonic() - began, 0.95 * claim.seconds[size]), total)
 
     return tick
 

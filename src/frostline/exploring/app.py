@@ -237,7 +237,7 @@ def zipped(spec: specs.Spec) -> bytes:
         cancellation.poll()
 
     with tempfile.TemporaryDirectory() as place:
-        folder = record(spec, out=Path(place) / "run", report=look, measured=look).folder
+        folder = record(spec, out=Path(place) / "run", progress=look).folder
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(folder.rglob("*")):

@@ -11,8 +11,9 @@ from frostline.analysis.distance import DistanceRecorder, Target, number_or_none
 from frostline.analysis.phases import phases_of_recording
 from frostline.arrays import evenly_spread
 from frostline.attention import Attention
-from frostline.dynamics.simulation import STATUSES, Steps, Trajectory
-from frostline.dynamics.walking import Progress
+from frostline.dynamics.simulation import Steps, Trajectory
+from frostline.dynamics.status import Status
+from frostline.dynamics.walking import Step
 from frostline.errors import FrostlineError
 from frostline.exploring.address import times_of
 from frostline.exploring.messages import coarse, pack
@@ -67,7 +68,7 @@ def _messages(
     x0: torch.Tensor,
     weights: np.ndarray | None,
     times: np.ndarray,
-    frames: Iterable[np.ndarray | Progress],
+    frames: Iterable[np.ndarray | Step],
 ) -> Iterator[bytes]:
     target, initial = Target.of(layers, x0, weights), x0.numpy()
     drawn = slice(None, None, -(-len(initial) // MOST_DRAWN))
@@ -88,7 +89,7 @@ def _messages(
     started = reported = time.monotonic()
     number = -1
     for x in frames:
-        if isinstance(x, Progress):
+        if isinstance(x, Step):
             due = time.monotonic() > reported + WORKING_EVERY
             yield pack("working", {"t": x.time, "steps": x.steps}) if due else b""
             reported = time.monotonic() if due else reported
@@ -104,28 +105,28 @@ def _messages(
 
 
 class _Frames:
-    """The frames of a run, and after a step without a frame its progress, so that the caller can stop in between."""
+    """The frames of a run, and after a step without a frame the step itself, so that the caller can stop in between."""
 
     def __init__(self, steps: Steps):
         self.steps, self.cut = steps, False
 
-    def __iter__(self) -> Iterator[np.ndarray | Progress]:
+    def __iter__(self) -> Iterator[np.ndarray | Step]:
         yield from (frame.numpy() for frame in self.steps.state.frames)
-        for progress in self.steps:
-            if not progress.frames:
-                yield progress
-            yield from (frame.numpy() for frame in progress.frames)
-            if progress.steps >= MOST_STEPS and progress.time < progress.until:
+        for step in self.steps:
+            if not step.frames:
+                yield step
+            yield from (frame.numpy() for frame in step.frames)
+            if step.steps >= MOST_STEPS and step.time < step.until:
                 self.cut = True
                 return
 
     @property
-    def status(self) -> str:
-        return "step limit" if self.cut else self.steps.status
+    def status(self) -> Status:
+        return Status.STEP_LIMIT if self.cut else self.steps.status
 
 
-def _end(status: str) -> bytes:
-    return pack("end", {"status": status, "says": f"{STATUSES[status][0].upper()}{STATUSES[status][1:]}."})
+def _end(status: Status) -> bytes:
+    return pack("end", {"status": status.value, "says": f"{status.sentence[0].upper()}{status.sentence[1:]}."})
 
 
 def _bound(layers: list[list[Attention]], times: np.ndarray) -> dict[str, Any]:

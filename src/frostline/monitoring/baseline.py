@@ -16,12 +16,13 @@ from frostline.errors import BadBaseline, BadParameter
 from frostline.monitoring.baseline_content import content_hash, content_tensors, judge_headers
 from frostline.monitoring.baseline_header import LONGEST_SHORT_NAME, VERSION, brief, is_short_name
 from frostline.monitoring.judge import Judge
-from frostline.monitoring.learning import Learning, Report
+from frostline.monitoring.learning import Learning
 from frostline.monitoring.reasons import Scores
 from frostline.monitoring.reference_texts import LONGEST, choose_texts, list_texts
 from frostline.monitoring.surface import MOST_TEXTS, learn_surface
 from frostline.monitoring.text_model import open_text_model, texts_first, tokenizer_hash
 from frostline.printable import printable
+from frostline.progress import ProgressFunction
 from frostline.results import Result, ability
 
 LEARNED = 0.6
@@ -135,7 +136,7 @@ class Baseline(Result):
         tokenizer: Any = None,
         profile: str = "full",
         level: str | None = None,
-        report: Report | None = None,
+        progress: ProgressFunction | None = None,
     ) -> Scores:
         """Score texts with the model that the baseline is of.
 
@@ -151,8 +152,8 @@ class Baseline(Result):
             The profile of a text, "full", "light" or "deep".
         level
             The old name of ``profile``, which goes in 0.3.
-        report
-            A function that is told about progress.
+        progress
+            Called with a ``Progress`` now and then.
 
         Returns
         -------
@@ -172,7 +173,7 @@ class Baseline(Result):
             warnings.warn(says, DeprecationWarning, stacklevel=3)
             profile = level
         scorer = ability("Baseline.score")(self, model, tokenizer, profile=profile)
-        return scorer.score(scorer.tokenized(texts), report=report)
+        return scorer.score(scorer.tokenized(texts), progress=progress)
 
     def check(self, encoder: Encoder, tokenizer: Any = None) -> None:
         """Compare the baseline with a model, and with a tokenizer where one is given.
@@ -204,7 +205,7 @@ def baseline(
     name: str | None = None,
     keep_texts: bool = False,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Baseline:
     """Learn what normal text looks like to a model; the order of the texts does not matter.
 
@@ -223,8 +224,8 @@ def baseline(
         Whether the baseline keeps the texts themselves, so that it can be merged with others.
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
-    report
-        A function that is told about progress.
+    progress
+        Called with a ``Progress`` now and then.
 
     Returns
     -------
@@ -248,7 +249,7 @@ def baseline(
     encoder, live, tokenizer = open_text_model(model, tokenizer)
     chosen = choose_texts(texts, tokenizer, seed)
     learned = round(LEARNED * len(chosen))
-    learning = Learning(encoder, live, tokenizer, chosen[:learned], chosen[learned:], seed=seed, report=report)
+    learning = Learning(encoder, live, tokenizer, chosen[:learned], chosen[learned:], seed=seed, progress=progress)
     return Baseline(
         learning.judges(),
         {

@@ -20,7 +20,7 @@ from frostline.monitoring.reference_cloud import MomentSums, ReferenceCloud, lay
 from frostline.monitoring.reference_states import ReferenceStates, read_reference
 from frostline.monitoring.reference_texts import LONGEST, have_tokens
 from frostline.monitoring.token_probes import Probes, changed_tokens, learn_probe
-from frostline.progress import Report as Report
+from frostline.progress import ProgressFunction, telling
 
 COPIES = 4000
 """Largest number of reference texts that broken copies are made of."""
@@ -46,9 +46,9 @@ class Learning:
         held_out: Sequence[str],
         *,
         seed: int,
-        report: Report | None = None,
+        progress: ProgressFunction | None = None,
     ):
-        tell = report or (lambda part, what, done, total: None)
+        tell = telling(progress)
         self.levels = {level: clouds_of(encoder.layers, level) for level in LEVELS}
         inside = layers_of(encoder, self.levels["full"])
         moments = MomentSums(inside) if inside else None

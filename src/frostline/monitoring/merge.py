@@ -10,7 +10,7 @@ from frostline.errors import BadBaseline
 from frostline.monitoring.baseline import Baseline, baseline, check_name
 from frostline.monitoring.baseline_file import load_baseline
 from frostline.monitoring.text_model import open_text_model
-from frostline.progress import Report
+from frostline.progress import ProgressFunction
 
 
 def merge(
@@ -20,7 +20,7 @@ def merge(
     *,
     name: str | None = None,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Baseline:
     """Make one baseline from several that kept their texts: the same as a baseline of all their texts.
 
@@ -36,8 +36,8 @@ def merge(
         A short name for people; the last part of the model's name by default.
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
-    report
-        A function called with the progress; see ``frostline.progress.Report``.
+    progress
+        Called with a ``Progress`` now and then.
 
     Returns
     -------
@@ -74,5 +74,5 @@ def merge(
         name=name,
         keep_texts=True,
         seed=seed,
-        report=report,
+        progress=progress,
     )

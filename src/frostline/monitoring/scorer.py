@@ -17,7 +17,7 @@ from frostline.monitoring.reasons import Scores, Spell
 from frostline.monitoring.reference_texts import LONGEST, have_tokens, list_texts
 from frostline.monitoring.surface import SurfaceReference
 from frostline.monitoring.text_model import open_text_model
-from frostline.progress import Report
+from frostline.progress import ProgressFunction, telling
 
 
 class Scorer:
@@ -44,8 +44,9 @@ class Scorer:
             raise EmptyTexts.among(len(texts), empty)
         return tokenize(self.encoder, self.tokenizer, texts, most=LONGEST)
 
-    def score(self, tokenized: Tokenized, *, spelled: bool = True, report: Report | None = None) -> Scores:
+    def score(self, tokenized: Tokenized, *, spelled: bool = True, progress: ProgressFunction | None = None) -> Scores:
         """Scores of texts; their reasons name tokens if ``spelled``, else only places."""
+        tell = telling(progress)
         pieces: list[Scores] = []
 
         def keep(hidden: HiddenStates) -> None:
@@ -62,8 +63,7 @@ class Scorer:
                 for batch in batches(tokenized):
                     self.model(**batch.inputs)
                     order += batch.numbers
-                    if report is not None:
-                        report("scoring", "texts", len(order), len(tokenized.ids))
+                    tell("scoring", "texts", len(order), len(tokenized.ids))
         finally:
             tap.close()
         return Scores.joined(pieces, order)

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from frostline import __version__
 from frostline.attention import Attention, Layer, as_layers
-from frostline.dynamics.simulation import STATUSES, Trajectory
-from frostline.dynamics.walking import Progress, Resume
+from frostline.dynamics.simulation import Trajectory
+from frostline.dynamics.status import Status
+from frostline.dynamics.walking import Resume, Step
 from frostline.errors import BadRun, FrostlineError
 from frostline.files.atomic import sync_folder, write_atomically
 from frostline.files.locks import try_lock
@@ -114,16 +115,16 @@ class Partial:
     def _frame(self, number: int) -> Path:
         return self.folder / "frames" / f"{number:06d}.safetensors"
 
-    def checkpoint(self, progress: Progress, curve: Sequence[tuple[float, float]]) -> None:
+    def checkpoint(self, step: Step, curve: Sequence[tuple[float, float]]) -> None:
         """Write everything needed to resume from here; after a crash this checkpoint or the one before is whole."""
         points = torch.tensor(list(curve), dtype=torch.float64).reshape(-1, 2)
-        arrays = {"tokens": progress.tokens.cpu().contiguous(), "curve": points}
+        arrays = {"tokens": step.tokens.cpu().contiguous(), "curve": points}
         numbers = {
             "key": self.key,
-            "steps": str(progress.steps),
-            "time": progress.time.hex(),
-            "next_step": progress.next_step.hex(),
-            "evaluations": str(progress.evaluations),
+            "steps": str(step.steps),
+            "time": step.time.hex(),
+            "next_step": step.next_step.hex(),
+            "evaluations": str(step.evaluations),
             "frames": " ".join(self.frames),
         }
         digest = _digest(arrays, numbers)
@@ -224,7 +225,7 @@ def load_run(path: str | Path) -> Trajectory:
     folder = Path(path)
     recover(folder)
     _check(folder)
-    summary, spec = read_summary(folder), specs.read(folder / SPEC)
+    summary, spec = read_summary(folder), specs.read_spec(folder / SPEC)
     try:
         arrays = load((folder / ARRAYS).read_bytes())
         weights = arrays.get("weights")
@@ -233,7 +234,7 @@ def load_run(path: str | Path) -> Trajectory:
             times=arrays["times"].numpy(),
             tokens=arrays["tokens"].numpy(),
             weights=None if weights is None else weights.numpy(),
-            status=summary["status"],
+            status=Status(summary["status"]),
             layers=_heads_from(arrays),
             initial=arrays["initial"].numpy(),
             stepper=build_stepper(spec),
@@ -279,7 +280,7 @@ def _heads_from(arrays: Arrays) -> tuple[Layer, ...]:
 def read_summary(folder: Path) -> dict[str, Any]:
     """summary.json of a run directory."""
     summary = _read_json(folder, SUMMARY, ("status", "steps", "until", "evaluations"))
-    if not isinstance(summary["status"], str) or summary["status"] not in STATUSES:
+    if summary["status"] not in list(Status):
         raise BadRun(f"{folder / SUMMARY} has the unknown status {summary['status']!r}.")
     return summary
 

@@ -20,8 +20,10 @@ from frostline.arrays import as_positive, as_times, evenly_spread
 from frostline.attention import Attention
 from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.dynamics.steppers import Stepper
-from frostline.dynamics.walking import Progress, Resume, layer_edges
+from frostline.dynamics.walking import Resume, Step, layer_edges
 from frostline.errors import BadSpec
+from frostline.progress import ProgressFunction
+from frostline.results import Result
 from frostline.runs import directory as store
 from frostline.runs import schema as specs
 from frostline.runs.build import build_heads, build_stepper, build_tokens, token_count
@@ -33,14 +35,39 @@ SECONDS_PER_TIME = 10.0
 """Seconds after which the bounds of the distance at one kept time are not tightened further."""
 
 
-@dataclass(frozen=True)
-class Recording:
-    """A run directory: ``folder``, ``summary``, ``resumed`` (from which step), ``fresh`` (whether it ran just now)."""
+@dataclass(frozen=True, repr=False)
+class Recording(Result):
+    """A finished run directory.
+
+    Attributes
+    ----------
+    folder : Path
+        The run directory; ``load_run`` reads it.
+    summary : dict
+        The contents of its summary.json.
+    resumed : int
+        The step from which an interrupted run went on; 0 if it ran in one go.
+    fresh : bool
+        Whether it ran just now, and was not there already.
+    """
 
     folder: Path
     summary: dict[str, Any]
     resumed: int
     fresh: bool
+
+    def headline(self) -> str:
+        """The folder, and how the run ended."""
+        return f"{self.folder}, {self.summary['status']}, {self.summary['steps']} steps"
+
+    def describe(self) -> str:
+        """How the run ended, and where it is."""
+        return f"{self.summary['message']} {'Written' if self.fresh else 'There'}: {self.folder}/"
+
+    def facts(self) -> dict[str, Any]:
+        """The summary, the folder, and whether the run was there or interrupted before."""
+        more = {"folder": str(self.folder), "already_there": not self.fresh, "resumed_at_step": self.resumed}
+        return dict(self.summary) | more
 
 
 def record(
@@ -48,13 +75,40 @@ def record(
     *,
     out: Path | None = None,
     force: bool = False,
-    report: Callable[[Progress], None] | None = None,
-    measured: Callable[[int, int], None] | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Recording:
-    """Run ``spec`` into ``out`` (``spec.out`` by default).
+    """Run a spec into a run directory: arrays, summary and pictures.
 
-    A finished run of the same spec is not run again, and a killed one is resumed. ``report`` is called after every
-    step, ``measured(done, of)`` after the distance at each kept time.
+    A finished run of the same spec is not run again, and one that was interrupted or killed goes on.
+
+    Parameters
+    ----------
+    spec : Spec
+        The run, as ``read_spec`` reads it.
+    out : Path, optional
+        The run directory; ``spec.out`` by default.
+    force : bool
+        Whether a run of another spec that is there is replaced.
+    progress : callable, optional
+        Called with a ``Progress`` after every step, and after the distance at each kept time.
+
+    Returns
+    -------
+    Recording
+        The folder and the summary.
+
+    Raises
+    ------
+    BadSpec
+        The spec has no final time, or its folder cannot be made.
+    BadRun
+        The folder holds something else.
+
+    Examples
+    --------
+    >>> spec = specs.read_spec({"tokens": 40, "dimension": 2, "B": [1.0, 0.5], "beta": 10.0, "until": 1.0})
+    >>> record(spec, out=Path("run")).summary["status"]  # doctest: +SKIP
+    'finished'
     """
     _check_until(spec)
     out = Path(spec.out) if out is None else out
@@ -67,7 +121,7 @@ def record(
         return Recording(out, store.read_summary(out), 0, fresh=False)
     ready = _Ready.of(spec)
     with store.Partial(out, identity, force=force) as partial:
-        return _record(spec, partial, ready, report, measured)
+        return _record(spec, partial, ready, progress)
 
 
 def run_once(spec: specs.Spec, *, transport: bool = False) -> tuple[Trajectory, dict[str, Any], store.Arrays]:
@@ -113,7 +167,7 @@ class _Ready:
         """The predicted limit of the tokens, worked out when it is first used."""
         return Target.of(self.layers, self.x0, self.weights)
 
-    def simulate(self, spec: specs.Spec, watch: Callable[[Progress], None], resume: Resume | None = None) -> Trajectory:
+    def simulate(self, spec: specs.Spec, watch: Callable[[Step], None], resume: Resume | None = None) -> Trajectory:
         """Run the tokens through depth, from the start or from a checkpoint."""
         assert spec.until is not None
         return simulate(
@@ -145,13 +199,12 @@ def _record(
     spec: specs.Spec,
     partial: store.Partial,
     ready: _Ready,
-    report: Callable[[Progress], None] | None,
-    measured: Callable[[int, int], None] | None,
+    progress: ProgressFunction | None,
 ) -> Recording:
     started = time.time()
     state, points = partial.resume(ready.x0.device) or (None, [])
     recorder = DistanceRecorder(ready.target, points)
-    keeper = _Keeper(partial, recorder, report)
+    keeper = _Keeper(partial, recorder, progress)
     if state is None:
         keeper.begin(ready.x0, save=bool(ready.saves[0] == 0))
     try:
@@ -161,7 +214,7 @@ def _record(
         raise
     keeper.write_checkpoint()
     phases = phases_of_recording(recorder)
-    summary = summarise(run, recorder, phases, bounds_at_kept_times(run, recorder, measured, SECONDS_PER_TIME))
+    summary = summarise(run, recorder, phases, bounds_at_kept_times(run, recorder, progress, SECONDS_PER_TIME))
     provenance = _provenance(started, state is not None)
     final = partial.finish(spec, ready.arrays(run, recorder), summary, provenance)
     _draw(final, run, recorder, phases)
@@ -172,10 +225,10 @@ def _record(
 class _Keeper:
     """Watches a run: keeps its frames, records its distance, writes checkpoints and forwards the progress."""
 
-    def __init__(self, partial: store.Partial, recorder: DistanceRecorder, report: Callable[[Progress], None] | None):
-        self.partial, self.recorder, self.report = partial, recorder, report
+    def __init__(self, partial: store.Partial, recorder: DistanceRecorder, progress: ProgressFunction | None):
+        self.partial, self.recorder, self.progress = partial, recorder, progress
         self.written, self.pause = time.monotonic(), _checkpoint_seconds()
-        self.last: Progress | None = None
+        self.last: Step | None = None
 
     def begin(self, x0: torch.Tensor, *, save: bool) -> None:
         """Keep and record the initial tokens."""
@@ -183,15 +236,15 @@ class _Keeper:
             self.partial.keep_frame(0, x0)
         self.recorder.add(0.0, x0)
 
-    def __call__(self, progress: Progress) -> None:
-        for frame in progress.frames:
+    def __call__(self, step: Step) -> None:
+        for frame in step.frames:
             self.partial.keep_frame(len(self.partial.frames), frame)
-        self.recorder(progress)
-        self.last = progress
+        self.recorder(step)
+        self.last = step
         if time.monotonic() - self.written > self.pause:
             self.write_checkpoint()
-        if self.report is not None:
-            self.report(progress)
+        if self.progress is not None:
+            self.progress(step.progress)
 
     def write_checkpoint(self) -> None:
         """Write the last step, where there is one."""

@@ -84,9 +84,35 @@ class Spec(LayerSpec, forbid_unknown_fields=True, kw_only=True):
     out: str = "run"
 
 
-def read(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Spec:
-    """The spec in a TOML file, with overrides (flags of the same name) applied."""
-    return parse(read_toml(path), overrides, source=str(path))
+def read_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Spec:
+    """Read and check the spec of a run.
+
+    Parameters
+    ----------
+    source : str, Path or mapping
+        A TOML file, or its table.
+    overrides : mapping, optional
+        Values that take the place of those in the file, as flags of the command line do; None changes nothing.
+
+    Returns
+    -------
+    Spec
+        The spec, with defaults for everything left out.
+
+    Raises
+    ------
+    BadSpec
+        The file cannot be read, or a key or value is none of a spec.
+
+    Examples
+    --------
+    >>> spec = read_spec({"tokens": 40, "dimension": 2, "B": [1.0, 0.5], "beta": 10.0}, {"beta": 100.0})
+    >>> spec.beta, spec.stepper
+    (100.0, None)
+    """
+    if isinstance(source, Mapping):
+        return parse(source, overrides)
+    return parse(read_toml(source), overrides, source=str(source))
 
 
 def parse(table: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, source: str = "the spec") -> Spec:

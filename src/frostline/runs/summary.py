@@ -1,12 +1,12 @@
 """The summary of a run as plain facts: its end, its limit, its phases, and its distances to the limit."""
 
-from collections.abc import Callable
 from typing import Any
 
 from frostline.analysis.distance import DistanceRecorder, distance_curve, number_or_none
 from frostline.analysis.phases import Phases
 from frostline.arrays import as_float64
 from frostline.dynamics.simulation import Trajectory
+from frostline.progress import ProgressFunction
 from frostline.sphere import unit_rows
 
 
@@ -21,7 +21,7 @@ def summarise(
         last = unit_rows(as_float64(run.tokens[-1]))
         off_cluster, imbalance = int(measure.off_cluster(last).sum()), number_or_none(measure.imbalance(last))
     return {
-        "status": run.status,
+        "status": run.status.value,
         "message": run.message,
         "until": run.until,
         "steps": run.steps,
@@ -43,10 +43,10 @@ def summarise(
 def bounds_at_kept_times(
     run: Trajectory,
     recorder: DistanceRecorder,
-    measured: Callable[[int, int], None] | None = None,
+    progress: ProgressFunction | None = None,
     seconds: float | None = None,
 ) -> dict[str, Any] | None:
     """W₂ at the kept times with guaranteed bounds, in ``seconds`` for each time; None where no distance is measured."""
     if recorder.target.measure is None or not len(run.times):
         return None
-    return distance_curve(run, seconds=seconds, progress=measured).facts()
+    return distance_curve(run, seconds=seconds, progress=progress).facts()

@@ -5,12 +5,13 @@ import os
 import queue
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frostline.errors import BadCluster, BadParameter
+from frostline.progress import Progress, ProgressFunction
 from frostline.sweeping.cluster import CONNECT_SECONDS, connected, quiet
 from frostline.sweeping.dataset import Dataset
 from frostline.sweeping.kinds.base import code_version
@@ -38,8 +39,8 @@ RESULT_SECONDS = 120.0
 
 
 @dataclass
-class SweepProgress:
-    """How far a sweep is: runs that are done, that failed, and that this call worked on (``fresh``).
+class RunCounts:
+    """Counts of the runs of a sweep: done, failed, and worked on by this call (``fresh``).
 
     ``notice``: a sentence for the user while the sweep waits for something.
     """
@@ -61,6 +62,14 @@ class SweepProgress:
         """An estimate from the runs of this call; None before one has finished."""
         return (time.monotonic() - self.began) / self.fresh * self.left if self.fresh else None
 
+    @property
+    def progress(self) -> Progress:
+        """The counts in words, and what is left."""
+        left = self.seconds_left
+        more = "" if self.notice or left is None else f", about {_duration(left)} more"
+        step = f"{self.done} done, {self.failed} failed, {self.left} left{more}"
+        return Progress("", step, self.done + self.failed, self.total, self.notice)
+
     def count(self, status: str) -> None:
         """Count a finished run by its status."""
         if status == "done":
@@ -76,10 +85,8 @@ class _SchedulerLost(Exception):
 class Dispatcher:
     """Keeps workers busy with batches, a few ahead for each, and puts their results into the dataset."""
 
-    def __init__(
-        self, plan: Plan, data: Dataset, progress: SweepProgress, threads: int, tell: Callable[[SweepProgress], None]
-    ):
-        self.plan, self.data, self.progress, self.threads, self.tell = plan, data, progress, threads, tell
+    def __init__(self, plan: Plan, data: Dataset, counts: RunCounts, threads: int, tell: ProgressFunction):
+        self.plan, self.data, self.counts, self.threads, self.tell = plan, data, counts, threads, tell
         self.waiting: list[list[Run]] = []
         """Batches that came back without a result, to be handed out again."""
         self.suspects: list[Run] = []
@@ -109,7 +116,7 @@ class Dispatcher:
                     lost_at = None
                     self._notify("")
                     self._drive(client)
-                if self.progress.left and not self._may_begin():
+                if self.counts.left and not self._may_begin():
                     return f"The budget of {self.plan.budget.minutes:g} minutes is spent; call again to go on."
                 return ""
             except (_SchedulerLost, BadCluster) as error:
@@ -119,7 +126,7 @@ class Dispatcher:
                 if time.monotonic() - lost_at > PATIENCE:
                     raise BadCluster(
                         f"the scheduler at {cluster} went away and did not come back within {PATIENCE:g} s; "
-                        f"{self.progress.done + self.progress.failed} of {self.progress.total} runs are kept, call "
+                        f"{self.counts.done + self.counts.failed} of {self.counts.total} runs are kept, call "
                         "again to go on."
                     ) from None
                 self._notify("the scheduler went away; waiting for it")
@@ -129,7 +136,7 @@ class Dispatcher:
 
     def _missing(self) -> Iterator[Run]:
         """Runs without a row. A second client begins elsewhere in the plan, so that few runs are done twice."""
-        begin = int(self.progress.total * _beginning(self.data.others))
+        begin = int(self.counts.total * _beginning(self.data.others))
         for run in itertools.chain(
             itertools.islice(self.plan.runs(), begin, None), itertools.islice(self.plan.runs(), begin)
         ):
@@ -141,7 +148,7 @@ class Dispatcher:
         arrived: queue.SimpleQueue[Future] = queue.SimpleQueue()
         looked = -LOOK_EVERY
         while True:
-            if time.monotonic() - looked > (1.0 if self.progress.notice else LOOK_EVERY):
+            if time.monotonic() - looked > (1.0 if self.counts.notice else LOOK_EVERY):
                 looked = time.monotonic()
                 # Also where there is no worker yet: clusters that grow by themselves grow when something waits.
                 self.wanted = AHEAD * max(1, self._threads_of(client))
@@ -158,7 +165,7 @@ class Dispatcher:
                 self._take(arrived.get(timeout=1.0))
             except queue.Empty:
                 self._check(client)
-            self.tell(self.progress)
+            self.tell(self.counts.progress)
 
     def _may_begin(self) -> bool:
         return self.deadline is None or time.monotonic() < self.deadline
@@ -186,9 +193,9 @@ class Dispatcher:
             key=f"frostline-{secrets.token_hex(8)}",
             pure=False,
         )
-        if not self.progress.fresh:
+        if not self.counts.fresh:
             # The time left is reckoned from here: starting processes is not part of any run.
-            self.progress.began = time.monotonic()
+            self.counts.began = time.monotonic()
         self.flying[future.key] = (future, batch)
         future.add_done_callback(arrived.put)
 
@@ -240,8 +247,8 @@ class Dispatcher:
         for row, arrays in new:
             if arrays is not None:
                 self.data.keep_arrays(row["id"], arrays)
-            self.progress.fresh += 1
-            self.progress.count(row["status"])
+            self.counts.fresh += 1
+            self.counts.count(row["status"])
         if new:
             self.data.add(*(row for row, _ in new))
 
@@ -261,8 +268,8 @@ class Dispatcher:
         return threads
 
     def _notify(self, sentence: str) -> None:
-        self.progress.notice = sentence
-        self.tell(self.progress)
+        self.counts.notice = sentence
+        self.tell(self.counts.progress)
 
 
 def batch_size(seconds: float, workers: int) -> int:
@@ -278,3 +285,13 @@ def _beginning(client: int) -> float:
         share += part * (client & 1)
         client, part = client >> 1, part / 2
     return share
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from frostline.arrays import as_count
 from frostline.errors import BadParameter, BadRun
+from frostline.progress import ProgressFunction
 from frostline.results import Result
 from frostline.sweeping import plan as plans
 from frostline.sweeping.dataset import MARK, Dataset, command_of, read_table, statuses, whole_status
-from frostline.sweeping.dispatcher import Dispatcher, SweepProgress
+from frostline.sweeping.dispatcher import Dispatcher, RunCounts
 from frostline.sweeping.plan import Plan
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def sweep(
     workers: int | None = None,
     threads: int = 1,
     again: bool = False,
-    report: Callable[[SweepProgress], None] | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Sweep:
     """Run the runs of a sweep that are not in its dataset yet: on processes of this machine, or on a Dask cluster.
 
@@ -98,8 +99,8 @@ def sweep(
         Threads of each run.
     again : bool
         Whether runs that failed before are run again.
-    report : callable, optional
-        Called with the progress whenever it changes.
+    progress : callable, optional
+        Called with a ``Progress`` whenever it changes; its ``notice`` says what the sweep waits for.
 
     Returns
     -------
@@ -139,23 +140,23 @@ def sweep(
     with Dataset(plan.out, plan.kind, arrays=plan.arrays) as data:
         if again:
             data.drop(plan.ids())
-        progress = _standing(plan, data.status)
-        tell = report or (lambda progress: None)
-        tell(progress)
+        counts = _standing(plan, data.status)
+        tell = progress or (lambda progress: None)
+        tell(counts.progress)
         stopped = ""
-        if progress.left:
-            stopped = Dispatcher(plan, data, progress, threads, tell).go(cluster, workers)
-        if progress.left:
+        if counts.left:
+            stopped = Dispatcher(plan, data, counts, threads, tell).go(cluster, workers)
+        if counts.left:
             # Other clients of the dataset may have finished some of them.
-            fresh, progress = progress.fresh, _standing(plan, data.status)
-            progress.fresh = fresh
+            fresh, counts = counts.fresh, _standing(plan, data.status)
+            counts.fresh = fresh
     return Sweep(
         plan.out,
-        progress.total,
-        progress.done,
-        progress.failed,
-        progress.left,
-        progress.fresh,
+        counts.total,
+        counts.done,
+        counts.failed,
+        counts.left,
+        counts.fresh,
         round(time.monotonic() - began, 2),
         stopped,
         plan=plan,
@@ -173,7 +174,7 @@ def _planned(spec: "str | Path | Mapping[str, Any] | Plan", out: "str | Path | N
     raise BadParameter(f"the sweep is {type(spec).__name__}; give a TOML file, or its table.")
 
 
-def standing(plan: Plan) -> SweepProgress:
+def standing(plan: Plan) -> RunCounts:
     """How far a sweep is, by the rows on disk; nothing is run or written."""
     if not (plan.out / MARK).exists():
         return _standing(plan, lambda id: None)
@@ -184,11 +185,11 @@ def standing(plan: Plan) -> SweepProgress:
     return _standing(plan, lambda id: whole_status(plan.out, id, there.get(bytes.fromhex(id)), arrays=plan.arrays))
 
 
-def _standing(plan: Plan, status_of: Callable[[str], str | None]) -> SweepProgress:
+def _standing(plan: Plan, status_of: Callable[[str], str | None]) -> RunCounts:
     # As a set: two combinations may mean one run.
     ids = plan.ids()
-    progress = SweepProgress(len(ids))
+    counts = RunCounts(len(ids))
     for status in map(status_of, ids):
         if status is not None:
-            progress.count(status)
-    return progress
+            counts.count(status)
+    return counts

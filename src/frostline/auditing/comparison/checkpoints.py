@@ -17,7 +17,7 @@ from frostline.encoders.model_folders import models_in
 from frostline.encoders.spectra import Factors, spectra
 from frostline.errors import BadModel, BadParameter
 from frostline.extras import need
-from frostline.progress import Report
+from frostline.progress import ProgressFunction, telling
 from frostline.results import Result
 
 
@@ -63,16 +63,16 @@ def series(
     folder: Path,
     *,
     texts: Sequence[str] | None = None,
-    report: Report | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Series:
     """Compare every checkpoint of a folder with the base; ``texts`` with the last one only."""
     steps = checkpoints(folder)
     if not steps:
         raise BadModel(f"{folder} holds no checkpoints: subfolders with a config.json whose names end in a number.")
+    tell = telling(progress)
     rows: list[dict[str, Any]] = []
     for place, (step, path) in enumerate(steps):
-        if report is not None:
-            report("checkpoints", path.name, place, len(steps))
+        tell("checkpoints", path.name, place, len(steps))
         last = diff(base, path, texts=texts if place == len(steps) - 1 else None)
         rows += [{"step": step, **row} for row in _by_layer(last)]
     compared = {path for _, path in steps}

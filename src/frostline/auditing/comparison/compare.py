@@ -26,7 +26,7 @@ from frostline.encoders.tokenization import longest, open_tokenizer, tokenize
 from frostline.encoders.verify import prove
 from frostline.errors import BadModel, BadText
 from frostline.files.plain_json import plain
-from frostline.progress import Report
+from frostline.progress import ProgressFunction, Tell, telling
 from frostline.results import Result, ability
 
 IDLE = re.compile(
@@ -135,7 +135,7 @@ def diff(
     texts: Sequence[str] | None = None,
     tokenizer: Any = None,
     seed: int = 0,
-    report: Report | None = None,
+    progress: ProgressFunction | None = None,
 ) -> Comparison:
     """Compare two checkpoints: layer by layer and head by head, and all that is around the layers.
 
@@ -151,8 +151,8 @@ def diff(
         Needed with texts when the first model is a live one.
     seed
         Seed of the rounding that angles are compared with.
-    report
-        Called with the part of the work, what it does, work done and work in all.
+    progress
+        Called with a ``Progress`` now and then.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def diff(
     _check_same_shape(base_encoder, tuned_encoder)
     if texts is not None and base_encoder.family.reads == "images":
         raise BadText(f"{base_encoder.name} reads images ({base_encoder.family.name}); compare weights, without text.")
-    rows, heads = _layers_and_heads(base_encoder, tuned_encoder, seed, report)
+    rows, heads = _layers_and_heads(base_encoder, tuned_encoder, seed, telling(progress))
     text = None
     if texts is not None:
         text = _at_work((base, base_encoder), (tuned, tuned_encoder), rows, texts, tokenizer, seed)
@@ -218,14 +218,13 @@ Columns: TypeAlias = dict[str, list[Any]]
 """A table while it grows."""
 
 
-def _layers_and_heads(base: Encoder, tuned: Encoder, seed: int, report: Report | None) -> tuple[Columns, Columns]:
+def _layers_and_heads(base: Encoder, tuned: Encoder, seed: int, tell: Tell) -> tuple[Columns, Columns]:
     """A row per layer, and a row per head."""
     rows: Columns = {}
     heads: Columns = {}
     rounded = blurred(base, tuned, seed)
     for layer in range(base.layers):
-        if report is not None:
-            report("comparing", f"layer {layer}", layer, base.layers)
+        tell("comparing", f"layer {layer}", layer, base.layers)
         modules = sorted(_modules(base, layer) | _modules(tuned, layer))
         moved = {module: _moved(base, tuned, module) for module in modules}
         verdict = worst(each.verdict for each in moved.values())
@@ -257,7 +256,9 @@ def _at_work(
         layers = [folded(encoder, number) for number in range(encoder.layers)]
         model = plain_copy(source) if isinstance(source, nn.Module) else open_model(encoder)
         prove(encoder, layers, model, batches(some_of(tokenized, 4), tokens=1))
-        seen = measured_on(encoder, layers, model, tokenized, reference=tokenized, perturbations=False, seed=seed)
+        seen = measured_on(
+            encoder, layers, model, tokenized, reference=tokenized, perturbations=False, seed=seed, tell=telling(None)
+        )
         rows[f"travelled_{name}"] = seen.clouds.travelled.mean(0).tolist()
         rows[f"fidelity_{name}"] = seen.clouds.layer_fidelity_argmax.mean(0).tolist()
         rows[f"explained_bridge_{name}"] = seen.explained.layers["bridge"].tolist()
