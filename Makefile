@@ -56,6 +56,7 @@ lint: $(STAMP)
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/python tools/check_docstrings.py
 
 # Peers that only benchmarks need.
 PEERS := $(VENV)/.peers

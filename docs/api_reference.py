@@ -31,7 +31,7 @@ GROUPS = {
     ],
     "Sweeps": ["sweep"],
     "Encoders": ["audit", "Finding", "diff"],
-    "Monitoring": ["baseline", "load_baseline", "merge", "Scores", "Reason", "watch", "Watch", "wrap"],
+    "Monitoring": ["baseline", "load_baseline", "merge", "Scores", "Reason", "watch", "wrap"],
     "Pictures and errors": ["plot", "errors"],
 }
 LINE = 84
@@ -88,13 +88,11 @@ def module(name: str) -> list[str]:
     """A public module: everything in it that is."""
     home = getattr(frostline, name)
     found = [f"### fl.{name}\n\n{(home.__doc__ or '').strip()}\n"]
-    for node in tree(home).body:
-        if (
-            isinstance(node, ast.FunctionDef | ast.ClassDef)
-            and not node.name.startswith("_")
-            and ast.get_docstring(node)
-        ):
-            found += described(f"fl.{name}.{node.name}", node, home, level=4)
+    written = [node.name for node in tree(home).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    public = getattr(home, "__all__", [part for part in written if not part.startswith("_")])
+    # Constants have no docstring.
+    for part in [part for part in public if callable(getattr(home, part))]:
+        found += described(f"fl.{name}.{part}", definition(home, part), home, level=4)
     return found
 
 

@@ -11,7 +11,7 @@ import lazy_loader
 from frostline import moved
 from frostline.results import ABILITIES
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _attribute, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _INNER = {"densities": "frostline.theory.densities"}

@@ -221,18 +221,51 @@ class Attention:
         return np.concatenate([values, np.zeros(self.dimension - len(values))])
 
     def logit_direction(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        """Bᵀx + g, row by row; times β this is the p of THEORY section 2."""
+        """Bᵀx + g, row by row; times β this is the p of THEORY section 2.
+
+        Parameters
+        ----------
+        x
+            The tokens (…, d).
+
+        Returns
+        -------
+        Tensor
+            One direction for each token, (…, d).
+        """
         direction = (x @ self._query.T) @ self._key
         return direction if self._key_bias is None else direction + self._key_bias
 
     def apply_value(self, m: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        """V m, row by row, factor by factor."""
+        """V m, row by row, factor by factor.
+
+        Parameters
+        ----------
+        m
+            Mean values (…, d).
+
+        Returns
+        -------
+        Tensor
+            V m of each, (…, d).
+        """
         for factor in reversed(self._value):
             m = m @ factor.to(m).T
         return m
 
     def to(self, tensor: Tensor) -> "Attention":
-        """This head with the dtype and device of ``tensor``, for the inner loops."""
+        """This head with the dtype and device of ``tensor``, for the inner loops.
+
+        Parameters
+        ----------
+        tensor
+            A tensor of the dtype and on the device that the head should have.
+
+        Returns
+        -------
+        Attention
+            The head there; the same object where nothing changes.
+        """
         if self._query.dtype == tensor.dtype and self._query.device == tensor.device:
             return self
         value = [factor.to(tensor) for factor in self._value]
@@ -245,7 +278,18 @@ class Attention:
         )
 
     def with_beta(self, beta: float) -> "Attention":
-        """The same head at another inverse temperature."""
+        """The same head at another inverse temperature.
+
+        Parameters
+        ----------
+        beta
+            The other inverse temperature.
+
+        Returns
+        -------
+        Attention
+            The head at that inverse temperature.
+        """
         value = self._value[0] if len(self._value) == 1 else Factored(*self._value)
         head = Attention(self._query, self._key, value, beta, key_bias=self._key_bias)
         head._kind = self._kind
@@ -260,13 +304,35 @@ class Attention:
 
     @classmethod
     def from_tensors(cls, parts: Mapping[str, Tensor]) -> "Attention":
-        """The head with these ``tensors``; its matrices are numpy arrays."""
+        """The head with these ``tensors``; its matrices are numpy arrays.
+
+        Parameters
+        ----------
+        parts
+            The matrices and β, as ``tensors`` has them.
+
+        Returns
+        -------
+        Attention
+            The head.
+        """
         arrays = {name: part.numpy() for name, part in parts.items()}
         value = Factored(arrays["value0"], arrays["value1"]) if "value1" in arrays else arrays["value0"]
         return cls(arrays["query"], arrays["key"], value, float(arrays["beta"]), key_bias=arrays.get("key_bias"))
 
     def restore(self, values: np.ndarray) -> Array:
-        """Values computed from the head, as the kind of array it was made from."""
+        """Values computed from the head, as the kind of array it was made from.
+
+        Parameters
+        ----------
+        values
+            A numpy array.
+
+        Returns
+        -------
+        Array
+            The same values as a list, numpy or torch: what the head's matrices were given as.
+        """
         return self._kind.restore(values)
 
     def _dense_value(self, dtype: torch.dtype | None = None) -> Tensor:

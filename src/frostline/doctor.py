@@ -20,6 +20,8 @@ CLOSE = 1e-6
 """Largest distance of an engine's answer from the formula; its tolerance is a tenth of it."""
 FAR = 0.3
 """Largest mean distance of the small run's tokens from their limit (0.06 is right)."""
+FILES_OF_0_1 = ("run directories", "tables of sweeps", "baselines", "event files")
+"""Files of frostline 0.1 that this version opens as they are; tests/formats opens one of each."""
 SECRET = re.compile(r"\S*[/@\\=]\S*")
 """Parts of error messages that do not belong into a bug report: paths, addresses, settings."""
 
@@ -58,7 +60,10 @@ class Trial(Result):
 
 @dataclass(frozen=True, repr=False)
 class Examination(Result):
-    """Versions, packages and trials; ``well``: whether everything that can be tried works."""
+    """Versions, packages and trials; ``well``: whether everything that can be tried works.
+
+    ``old_files``: kinds of files of frostline 0.1 that open as they are.
+    """
 
     frostline: str
     python: str
@@ -67,6 +72,7 @@ class Examination(Result):
     memory_gib: float
     packages: tuple[Package, ...]
     trials: tuple[Trial, ...]
+    old_files: tuple[str, ...] = FILES_OF_0_1
 
     @property
     def well(self) -> bool:
@@ -88,6 +94,7 @@ class Examination(Result):
         for users, names in needed.items():
             title = "needed" if users == ("frostline",) else f"frostline[{', '.join(users)}]"
             lines.append(f"{title}: {', '.join(sorted(names))}")
+        lines += ["", f"files of frostline 0.1 open as they are, none needs an upgrade: {', '.join(self.old_files)}"]
         return "\n".join(lines)
 
     def headline(self) -> str:

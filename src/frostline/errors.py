@@ -64,6 +64,13 @@ class BadText(FrostlineError):
 class EmptyTexts(BadText):
     """Some of the texts have no token; ``places`` has their numbers, from 0.
 
+    Parameters
+    ----------
+    message
+        The sentence that the error shows.
+    places
+        The numbers of these texts.
+
     Examples
     --------
     >>> import frostline as fl
@@ -77,7 +84,20 @@ class EmptyTexts(BadText):
 
     @classmethod
     def among(cls, texts: int, places: Sequence[int]) -> "EmptyTexts":
-        """The error about these texts among so many."""
+        """The error about these texts among so many.
+
+        Parameters
+        ----------
+        texts
+            The number of texts.
+        places
+            The numbers of the empty ones, from 0.
+
+        Returns
+        -------
+        EmptyTexts
+            The error.
+        """
         return cls(f"{len(places)} of {texts} texts are empty, text {places[0]} first: they have no token.", places)
 
 

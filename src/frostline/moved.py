@@ -40,7 +40,7 @@ class _Finder:
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         homes = " and ".join(MOVED[spec.name])
-        warnings.warn(f"{spec.name} is now {homes}; the old name goes in 0.2.", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{spec.name} is now {homes}; the old name goes in 0.3.", DeprecationWarning, stacklevel=2)
         return _Forwarding(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:

@@ -12,6 +12,8 @@ from frostline.arrays import Array, as_count, as_float64, as_number, as_tensor
 from frostline.errors import BadArray, BadParameter, BadWeights
 from frostline.sphere import normalise, unit_rows
 
+__all__ = ["Nodes", "antipodal", "caps", "generator", "mixture", "nodes", "uniform", "vmf"]
+
 Tokens: TypeAlias = Float[np.ndarray, "n d"]
 """n unit vectors as rows."""
 Seed: TypeAlias = int | Sequence[int] | np.random.Generator
@@ -23,7 +25,28 @@ SUM_TOLERANCE = 1e-6
 
 
 def generator(seed: Seed) -> np.random.Generator:
-    """The numpy generator of a seed; a generator is passed through."""
+    """The numpy generator of a seed.
+
+    Parameters
+    ----------
+    seed
+        A whole number ≥ 0, several, or a generator.
+
+    Returns
+    -------
+    numpy.random.Generator
+        The generator; one that is given is passed through.
+
+    Raises
+    ------
+    BadParameter
+        The seed is neither.
+
+    Examples
+    --------
+    >>> generator(0).integers(10, size=3)
+    array([8, 6, 5])
+    """
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:

@@ -8,6 +8,8 @@ from torch import Tensor
 from frostline.arrays import Array, Kind, as_tensor
 from frostline.errors import BadArray, OffSphere
 
+__all__ = ["geodesic", "normalise", "retract", "tangent"]
+
 OFF_SPHERE = {torch.float64: 1e-8, torch.float32: 1e-4}
 """Tokens with | |x| − 1 | above this are refused, by dtype.
 

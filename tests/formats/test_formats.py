@@ -2,13 +2,17 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
 from typer.testing import CliRunner
 
 import frostline as fl
+from frostline import doctor
 from frostline.cli import main
+from frostline.serving.event_rows import Event
+from frostline.serving.events import Events
 from tests.tolerances import ROUNDING, SAME_TEXT
 
 FILES = Path(__file__).parent / "0.1.0"
@@ -59,3 +63,25 @@ def test_an_event_file(tmp_path):
     events = [json.loads(line) for line in printed("events", path, "--json").splitlines()]
     assert [event["kind"] for event in events] == ["start", "strange", "alarm"]
     assert events[1]["text"] == "a text" and events[1]["replica"] == "one"
+
+
+def test_a_service_goes_on_in_an_event_file(tmp_path):
+    path = shutil.copy(FILES / "events.db", tmp_path / "events.db")
+    before = [json.loads(line) for line in printed("events", path, "--json").splitlines()]
+    with Events(path) as events:
+        events.add([Event(kind="stop", texts=3, time=time.time())])
+    *kept, stop = [json.loads(line) for line in printed("events", path, "--json").splitlines()]
+    assert kept == before and stop["kind"] == "stop"
+
+
+OPENED = {
+    "run directories": [test_a_run_directory],
+    "tables of sweeps": [test_a_table_of_runs],
+    "baselines": [test_a_baseline_gives_the_scores_it_gave],
+    "event files": [test_an_event_file, test_a_service_goes_on_in_an_event_file],
+}
+"""Kinds of files, and the tests above that open one."""
+
+
+def test_the_doctor_says_which_old_files_open():
+    assert set(doctor.FILES_OF_0_1) == set(OPENED)

@@ -28,14 +28,25 @@ VALID = 0.1
 class Clusters(Result):
     """Groups of tokens within 0.3 rad of a common centre at one ``time``, the heaviest first.
 
-    centres (K, d)               unit vectors
-    masses (K,), counts (K,)     the mass and the number of the tokens in each cluster
-    spreads (K,)                 root mean square angle to the centre
-    labels (n,)                  the cluster of each token; −1 for tokens that are off-cluster
-    validity (K,)                the number of THEORY section 9 that must be well below 1 for the cluster flow (12) to
-                                 hold; NaN for several heads
-    fates (K,)                   the Terminal of each cluster; None for one that is not tight enough
-    regime                       the assumptions of the theory for this run
+    Attributes
+    ----------
+    time : float
+        The time, one of the kept times of the run.
+    centres : ndarray
+        Unit vectors (K, d).
+    masses, counts : ndarray
+        The mass and the number of the tokens in each cluster, (K,).
+    spreads : ndarray
+        The root mean square angle to the centre, (K,).
+    labels : ndarray
+        The cluster of each token, (n,); −1 for tokens that are off-cluster.
+    validity : ndarray
+        The number of THEORY section 9 that must be well below 1 for the cluster flow (12) to hold, (K,); NaN for
+        several heads.
+    fates : tuple
+        The Terminal of each cluster; None for one that is not tight enough.
+    regime : Regime
+        The assumptions of the theory for this run.
     """
 
     time: float
@@ -60,7 +71,25 @@ class Clusters(Result):
         return bool(len(self.masses) and self.masses.sum() > 1 - SMALLEST_MASS and (self.validity <= VALID).all())
 
     def reduced(self, until: float, *, save_at: object = None) -> Trajectory:
-        """The cluster flow (12) from these clusters on, as a run of K weighted tokens; its time 0 is ``time``."""
+        """The cluster flow of THEORY eq. 12 from these clusters on.
+
+        Parameters
+        ----------
+        until
+            The final time, counted from ``time``.
+        save_at
+            The times to keep; by default the final one.
+
+        Returns
+        -------
+        Trajectory
+            The run of the K centres, weighted by their masses.
+
+        Raises
+        ------
+        BadRun
+            There are no clusters.
+        """
         if not len(self.masses):
             raise BadRun("there are no clusters to follow; the tokens have not gathered.")
         return simulate(

@@ -272,9 +272,18 @@ class DistanceRecorder:
 class DistanceCurve(Result):
     """W_p to the limit at each kept time of a run, with guaranteed bounds.
 
-    times, values, lower, upper (k,)   the best value and its bounds at each time
-    methods                            the method at each time
-    left_out                           the number of tokens without a limit, which are not counted
+    Attributes
+    ----------
+    p : float
+        The order of the distance.
+    times : ndarray
+        The kept times, (k,).
+    values, lower, upper : ndarray
+        The best value and its bounds at each time, (k,).
+    methods : tuple of str
+        The method at each time.
+    left_out : int
+        The number of tokens without a limit, which are not counted.
     """
 
     p: float

@@ -47,11 +47,20 @@ class Interval(Result, _Ends):
 class Fit(Result):
     """Constants of THEORY eq. 11 fitted to log W, with intervals of the stated ``confidence``.
 
-    M, C, c       an Interval (value, low, high) each
-    spread        standard deviation of log W around the fit: 0.05 is 5 %
-    r_squared     share of the variance of log W that (11) explains
-    correlation   of neighbouring residuals in time: near 0 for noise, near 1 when (11) has the wrong shape
-    residuals     (betas, times) of log W
+    Attributes
+    ----------
+    M, C, c : Interval
+        The constants, each with value, low and high.
+    confidence : float
+        The confidence of the intervals, 0.95 for 95 %.
+    spread : float
+        The standard deviation of log W around the fit: 0.05 is 5 %.
+    r_squared : float
+        The share of the variance of log W that (11) explains.
+    correlation : float
+        The correlation of neighbouring residuals in time: near 0 for noise, near 1 when (11) has the wrong shape.
+    residuals : ndarray
+        The residuals of log W, (betas, times).
     """
 
     M: Interval

@@ -24,10 +24,16 @@ POINTS = 60
 class Laplace(Result):
     """The mean map at finite temperature beside its approximations, for each query.
 
-    kappa (n,)      κ = β|Bᵀx + g|
-    exact (n, d)    m_β[ρ](x)
-    zeroth (n, d)   the zero-temperature value y*
-    first (n, d)    the first-order value of THEORY eq. 10; None for a cloud, which has no density
+    Attributes
+    ----------
+    kappa : ndarray
+        κ = β|Bᵀx + g|, (n,).
+    exact : ndarray
+        m_β[ρ](x), (n, d).
+    zeroth : ndarray
+        The zero-temperature value y*, (n, d).
+    first : ndarray or None
+        The first-order value of THEORY eq. 10, (n, d); None for a cloud, which has no density.
     """
 
     kappa: Float[np.ndarray, "n"]
@@ -117,10 +123,18 @@ def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Arr
 class Growth(Result):
     """|m_β[ρ_t](x) − y*(x)| over the tokens of a run at each of ``times`` (THEORY section 6).
 
-    typical (k,)   root mean square over the tokens
-    largest (k,)   maximum over the tokens
-    beta           the temperature of the head
-    regime         the assumptions of the theory for this run
+    Attributes
+    ----------
+    times : ndarray
+        The kept times of the run, (k,).
+    typical : ndarray
+        The root mean square over the tokens, (k,).
+    largest : ndarray
+        The maximum over the tokens, (k,).
+    beta : float
+        The inverse temperature of the head.
+    regime : Regime
+        The assumptions of the theory for this run.
     """
 
     times: Float[np.ndarray, "k"]

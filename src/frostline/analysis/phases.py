@@ -44,7 +44,19 @@ FLOOR = 1e-10
 
 @dataclass(frozen=True, repr=False)
 class Phase(Result):
-    """One phase from ``begin`` to ``end``; ``open`` when the run ended before it; ``evidence`` in words."""
+    """One phase of a run, from ``begin`` to ``end``.
+
+    Attributes
+    ----------
+    name : str
+        "concentration", "plateau" or "terminal".
+    begin, end : float
+        The times of its begin and its end.
+    open : bool
+        Whether the run ended before the phase did.
+    evidence : str
+        The measured numbers that show the phase, in words.
+    """
 
     name: str
     begin: float
@@ -61,14 +73,26 @@ class Phase(Result):
 class Phases(Result):
     """The phases of a run; one that was not seen is None, and ``none_seen`` gives the reason.
 
-    concentration, plateau, terminal   a Phase each, or None
-    smallest, smallest_at              the smallest distance, and its time
-    noise                              standard deviation of the noise of log W
-    off_cluster, off_mass              number and mass of the tokens more than 0.3 rad from the limit at that time
-    imbalance                          net mass at the wrong one of two points at that time
-    curve, regime                      the distance over time, and the assumptions of the theory for this run
+    Off-cluster tokens and imbalance are two different effects of finite n.
 
-    off_cluster and imbalance are two different effects of finite n; they are None when they were not measured.
+    Attributes
+    ----------
+    concentration, plateau, terminal : Phase or None
+        The phases; None for one that was not seen.
+    none_seen : dict
+        The reason for each phase that was not seen, by its name.
+    smallest, smallest_at : float
+        The smallest distance, and its time.
+    noise : float
+        The standard deviation of the noise of log W.
+    off_cluster, off_mass : int and float, or None
+        The number and the mass of the tokens more than 0.3 rad from the limit at that time; None when not measured.
+    imbalance : float or None
+        The net mass at the wrong one of two points at that time; None when not measured.
+    curve : Curve or None
+        The distance over time.
+    regime : Regime or None
+        The assumptions of the theory for this run.
     """
 
     concentration: Phase | None

@@ -20,12 +20,22 @@ from frostline.transport.exact import exact
 class Stability(Result):
     """W(ρ_t, ρ̃_t) of two clouds under (5), geodesic cost, and its bound e^{ℓt}W(ρ₀, ρ̃₀), at each of ``times``.
 
-    p                the order of the distance
-    measured (k,)    the distance
-    bound (k,)       its bound
-    ell              ℓ, a proven bound of the expansion rate over the sphere (infinite for a rank-deficient B)
-    seen             the largest expansion rate on the tokens' own paths: an observation, never more than ℓ
-    observed         the largest log(W_t/W_0)/t over the times: the rate at which the clouds separated
+    Attributes
+    ----------
+    p : float
+        The order of the distance.
+    times : ndarray
+        The times, (k,).
+    measured : ndarray
+        The distance at each time, (k,).
+    bound : ndarray
+        Its bound, (k,).
+    ell : float
+        ℓ, a proven bound of the expansion rate over the sphere; infinite for a rank-deficient B.
+    seen : float
+        The largest expansion rate on the tokens' own paths: an observation, never more than ℓ.
+    observed : float
+        The largest log(W_t/W_0)/t over the times: the rate at which the clouds separated.
     """
 
     p: float

@@ -121,15 +121,43 @@ class Audit(Result):
         return "\n".join([self.sentence, *plateau, f"Extraction: {self.proof.describe()}.", *findings])
 
     def to_html(self, path: str | Path) -> Path:
-        """Write the page; its path."""
+        """Write the page.
+
+        Parameters
+        ----------
+        path
+            The HTML file to write.
+
+        Returns
+        -------
+        Path
+            The path of the page.
+        """
         return ability("Audit.to_html")(Path(path), self)
 
     def to_markdown(self) -> str:
-        """A summary for a model card."""
+        """Summarise the audit for a model card.
+
+        Returns
+        -------
+        str
+            The summary, in Markdown.
+        """
         return ability("Audit.to_markdown")(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the page, the JSON, tables and figures into a folder; the page's path."""
+        """Write the page, the JSON, tables and figures into a folder.
+
+        Parameters
+        ----------
+        folder
+            The folder; it is made if it is not there.
+
+        Returns
+        -------
+        Path
+            The path of the page.
+        """
         return ability("Audit.save")(self, Path(folder))
 
     def facts(self) -> dict[str, Any]:

@@ -73,7 +73,22 @@ class Euler(_EqualSteps):
     stages: ClassVar[int] = 1
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
-        """The tokens after one step of size h."""
+        """The tokens after one step of size h.
+
+        Parameters
+        ----------
+        field
+            The velocity of tokens: a function of them.
+        x
+            The tokens (…, n, d).
+        h
+            The size of the step.
+
+        Returns
+        -------
+        Tensor
+            The tokens after the step.
+        """
         return unit(x + h * field(x))
 
 
@@ -101,7 +116,22 @@ class RK4(_EqualSteps):
     stages: ClassVar[int] = 4
 
     def advance(self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float) -> Float[Tensor, "*batch n d"]:
-        """The tokens after one step of size h."""
+        """The tokens after one step of size h.
+
+        Parameters
+        ----------
+        field
+            The velocity of tokens: a function of them.
+        x
+            The tokens (…, n, d).
+        h
+            The size of the step.
+
+        Returns
+        -------
+        Tensor
+            The tokens after the step.
+        """
         k1 = field(x)
         k2 = field(unit(x + h / 2 * k1))
         k3 = field(unit(x + h / 2 * k2))
@@ -170,7 +200,24 @@ class Adaptive:
     def trial(
         self, field: Velocity, x: Float[Tensor, "*batch n d"], h: float, slope: Float[Tensor, "*batch n d"]
     ) -> TrialStep:
-        """A step of size h from x, where the velocity is ``slope`` (the last slope of the step before)."""
+        """Try one step from x.
+
+        Parameters
+        ----------
+        field
+            The velocity of tokens: a function of them.
+        x
+            The tokens (…, n, d).
+        h
+            The size of the step.
+        slope
+            The velocity at x: the last slope of the step before.
+
+        Returns
+        -------
+        TrialStep
+            The step, its error, and dense output within it.
+        """
         slopes = [slope]
         for row in RK45.A[1:]:
             slopes.append(field(unit(x + h * _combine(row[: len(slopes)], torch.stack(slopes)))))
@@ -179,7 +226,20 @@ class Adaptive:
         return TrialStep(x, h, torch.stack(slopes), moved)
 
     def next_step(self, h: float, error: float) -> float:
-        """The step that would just meet the tolerance, with a margin; at most 5 times longer or shorter than h."""
+        """Choose the step that would just meet the tolerance, with a margin.
+
+        Parameters
+        ----------
+        h
+            The size of the last step.
+        error
+            Its error.
+
+        Returns
+        -------
+        float
+            The size of the next step, at most 5 times longer or shorter than h.
+        """
         if not error > 0:
             return 5 * h
         return h * min(5.0, max(0.2, 0.9 * (self.tolerance / error) ** 0.2))

@@ -67,7 +67,17 @@ class Baseline(Result):
         return printable(name)[:LONGEST_SHORT_NAME]
 
     def judge(self, profile: str) -> Judge:
-        """The judge of a profile: "full", "light" or "deep".
+        """The judge of a profile.
+
+        Parameters
+        ----------
+        profile
+            The profile: "full", "light" or "deep".
+
+        Returns
+        -------
+        Judge
+            What scores texts by this profile.
 
         Raises
         ------
@@ -177,6 +187,13 @@ class Baseline(Result):
 
     def check(self, encoder: Encoder, tokenizer: Any = None) -> None:
         """Compare the baseline with a model, and with a tokenizer where one is given.
+
+        Parameters
+        ----------
+        encoder
+            The model.
+        tokenizer
+            The tokenizer.
 
         Raises
         ------

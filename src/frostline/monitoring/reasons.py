@@ -154,7 +154,18 @@ class Scores(Result):
         return "\n".join([self.headline(), *lines])
 
     def part(self, rows: slice) -> "Scores":
-        """Scores of some of the texts, one after another."""
+        """Scores of some of the texts.
+
+        Parameters
+        ----------
+        rows
+            The texts.
+
+        Returns
+        -------
+        Scores
+            Their scores.
+        """
         parts = {name: values[rows] for name, values in self.parts.items()}
         return Scores(
             self.scores[rows],
@@ -168,7 +179,20 @@ class Scores(Result):
 
     @classmethod
     def joined(cls, pieces: Sequence["Scores"], order: Sequence[int]) -> "Scores":
-        """Scores of several pieces as one; ``order`` has the number of every text, in the order of the pieces."""
+        """Join scores of several pieces into one.
+
+        Parameters
+        ----------
+        pieces
+            Scores of parts of the texts.
+        order
+            The number of every text, in the order of the pieces.
+
+        Returns
+        -------
+        Scores
+            The scores of all, in the order of these numbers.
+        """
         back = np.argsort(order)
         reasons = [reason for piece in pieces for reason in piece.reasons]
         joined: dict[str, Any] = {
@@ -190,9 +214,27 @@ class Scores(Result):
         usual: SurfaceReference | None = None,
         tokenizer: Any = None,
     ) -> "Scores":
-        """Scores of some rows of an assessment; ``spell`` names the tokens of reasons, else their places do.
+        """Scores of some rows of an assessment, as people read them.
 
-        With the surface of the reference (``usual``), plain facts come first; most of them take a tokenizer.
+        Parameters
+        ----------
+        texts
+            The assessment.
+        rows
+            Those of its texts that are wanted.
+        spell
+            A function that names the tokens of reasons; without it their places do.
+        alarm
+            Whether the alarm rang at these texts; None where there is no alarm.
+        usual
+            The surface of the reference: with it plain facts come first.
+        tokenizer
+            The tokenizer, which most of these facts need.
+
+        Returns
+        -------
+        Scores
+            Scores, p-values and reasons of these texts.
         """
         texts = texts.gathered()
         chosen = slice(rows.start, rows.stop)

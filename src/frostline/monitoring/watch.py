@@ -51,46 +51,9 @@ BEHIND = 8
 
 
 class Watch:
-    """Score everything a model reads, by forward hooks that neither change its results nor raise errors.
+    """A model that is being watched: ``frostline.watch`` makes it. Use it as a context manager, or call ``close``.
 
-    Use it as a context manager, or call ``close``. Small passes are gathered and scored together, those of a quiet
-    model after ``flush_after`` seconds; on a GPU nothing waits for results. Reading any of the attributes below scores
-    and counts all passes until then. Alarms are logged (logger "frostline").
-
-    Parameters
-    ----------
-    model
-        A live transformers model.
-    baseline
-        The baseline of this model, or its file.
-    profile
-        The level of the profile, "full", "light" or "deep".
-    false_alarm_every
-        The alarm rings falsely at most once in this time, "30d" or "12h", at ``rate`` texts per second; or once in
-        this many texts, if it is a number.
-    rate
-        Texts per second at which that time is promised.
-    alpha
-        Texts with p-values up to this are strange; the default is 1 %, or the smallest p-value of the baseline where
-        that is larger.
-    sample_rate
-        Share of the passes that are scored, above 0 and at most 1.
-    hold
-        Number of texts that are gathered before they are scored; 1 scores every pass at once. The default is 128 texts
-        or 4,096 tokens, on a GPU 512 texts or 16,384 tokens.
-    flush_after
-        Seconds after which gathered texts are scored however few they are; None: when somebody asks.
-    on_alarm
-        A function that is called with the watch when its alarm rings, on a thread of its own, one call after the
-        other. While it runs, ``rang`` holds the texts that it is called for.
-    log_only
-        Whether ``on_alarm`` is not called, to try a watch out before acting on it.
-    tokenizer
-        The model's tokenizer: with it reasons name tokens and strange texts have ids, without it there are places.
-    entry
-        The module that is called, where that is not the model itself.
-    seed
-        Seed of the choice of passes, where ``sample_rate`` is below 1.
+    Reading any of the attributes below scores and counts all passes until then.
 
     Attributes
     ----------
@@ -117,19 +80,6 @@ class Watch:
         How many calls of ``on_alarm`` were left out because a hundred were waiting.
     recent
         The last thousand p-values.
-
-    Raises
-    ------
-    BadBaseline
-        The baseline is of another model or another tokenizer.
-    BadParameter
-        A setting is out of its range.
-
-    Examples
-    --------
-    >>> with fl.watch(model, "enc.frost") as watch:  # doctest: +SKIP
-    ...     model(**batch)
-    ...     print(watch.last.p_values, watch.last.alarm)
     """
 
     def __init__(
@@ -194,15 +144,18 @@ class Watch:
 
     @property
     def failures(self) -> int:
+        """How many passes could not be scored."""
         return self._tap.failures
 
     @property
     def level(self) -> float:
+        """The alarm's evidence now."""
         self._finish()
         return self._course.level
 
     @property
     def ringing(self) -> bool:
+        """Whether there is an alarm now."""
         self._finish()
         with self._lock:
             self._course.pass_time(monotonic())
@@ -210,39 +163,47 @@ class Watch:
 
     @property
     def alarms(self) -> int:
+        """How often the alarm has rung."""
         self._finish()
         return self._course.rang_in_all
 
     @property
     def rang(self) -> tuple[StrangeText, ...]:
+        """The last hundred texts at which the alarm rang."""
         if self._callbacks.is_running_here:
             return self._in_words(self._called_for)
         return self._in_words(self._kept(self._rang))
 
     @property
     def strange(self) -> tuple[StrangeText, ...]:
+        """The last hundred strange texts."""
         return self._in_words(self._kept(self._strange))
 
     @property
     def callback_failures(self) -> int:
+        """How many calls of ``on_alarm`` raised an exception."""
         return self._callbacks.failures
 
     @property
     def callbacks_dropped(self) -> int:
+        """How many calls of ``on_alarm`` were left out."""
         return self._callbacks.dropped
 
     @property
     def texts(self) -> int:
+        """How many texts were scored."""
         self._finish()
         return self._texts
 
     @property
     def recent(self) -> tuple[float, ...]:
+        """The last thousand p-values."""
         self._finish()
         return tuple(self._recent)
 
     @property
     def last(self) -> Scores | None:
+        """Scores of the last pass."""
         self._finish()
         with self._lock:
             if self._last is None:
@@ -417,4 +378,94 @@ def _last_rows(texts: Assessment) -> int:
     return len(texts.p_values) if texts.rows is None else texts.rows
 
 
-watch = Watch
+def watch(
+    model: nn.Module,
+    baseline: Baseline | str | Path,
+    *,
+    profile: str = "full",
+    false_alarm_every: float | str = FALSE_ALARM_EVERY,
+    rate: float = RATE,
+    alpha: float | None = None,
+    sample_rate: float = 1.0,
+    hold: int | None = None,
+    flush_after: float | None = FLUSH_AFTER,
+    on_alarm: "Callable[[Watch], None] | None" = None,
+    log_only: bool = False,
+    tokenizer: Any = None,
+    entry: nn.Module | None = None,
+    seed: int = 0,
+) -> Watch:
+    """Watch a model in use: score everything it reads, by hooks that neither change its results nor raise errors.
+
+    Small passes are gathered and scored together, those of a quiet model after ``flush_after`` seconds; on a GPU
+    nothing waits for results. Alarms are logged (logger "frostline").
+
+    Parameters
+    ----------
+    model
+        A live transformers model.
+    baseline
+        The baseline of this model, or its file.
+    profile
+        The level of the profile, "full", "light" or "deep".
+    false_alarm_every
+        The alarm rings falsely at most once in this time, "30d" or "12h", at ``rate`` texts per second; or once in
+        this many texts, if it is a number.
+    rate
+        Texts per second at which that time is promised.
+    alpha
+        Texts with p-values up to this are strange; the default is 1 %, or the smallest p-value of the baseline where
+        that is larger.
+    sample_rate
+        Share of the passes that are scored, above 0 and at most 1.
+    hold
+        Number of texts that are gathered before they are scored; 1 scores every pass at once. The default is 128 texts
+        or 4,096 tokens, on a GPU 512 texts or 16,384 tokens.
+    flush_after
+        Seconds after which gathered texts are scored however few they are; None: when somebody asks.
+    on_alarm
+        A function that is called with the watch when its alarm rings, on a thread of its own, one call after the
+        other. While it runs, ``rang`` holds the texts that it is called for.
+    log_only
+        Whether ``on_alarm`` is not called, to try a watch out before acting on it.
+    tokenizer
+        The model's tokenizer: with it reasons name tokens and strange texts have ids, without it there are places.
+    entry
+        The module that is called, where that is not the model itself.
+    seed
+        Seed of the choice of passes, where ``sample_rate`` is below 1.
+
+    Returns
+    -------
+    Watch
+        The watch; use it as a context manager, or call ``close``.
+
+    Raises
+    ------
+    BadBaseline
+        The baseline is of another model or another tokenizer.
+    BadParameter
+        A setting is out of its range.
+
+    Examples
+    --------
+    >>> with fl.watch(model, "enc.frost") as watch:  # doctest: +SKIP
+    ...     model(**batch)
+    ...     print(watch.last.p_values, watch.last.alarm)
+    """
+    return Watch(
+        model,
+        baseline,
+        profile=profile,
+        false_alarm_every=false_alarm_every,
+        rate=rate,
+        alpha=alpha,
+        sample_rate=sample_rate,
+        hold=hold,
+        flush_after=flush_after,
+        on_alarm=on_alarm,
+        log_only=log_only,
+        tokenizer=tokenizer,
+        entry=entry,
+        seed=seed,
+    )

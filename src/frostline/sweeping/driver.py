@@ -37,6 +37,8 @@ class Sweep(Result):
         How long this call took.
     stopped : str
         The reason why runs are left, as a sentence; empty where none are.
+    plan : Plan
+        The sweep as it was asked for.
     table : pyarrow.Table
         One row per run of this sweep.
     """

@@ -129,7 +129,7 @@ def closure(head: Heads, x: Array, cloud: Cloud) -> Closure:
     Returns
     -------
     Closure
-        ``.mean``, ``.log_mass``, the shares, ``.error``, ``.believed``, …
+        ``.mean``, ``.log_mass``, the shares, ``.error``, ``.believed`` and more.
 
     Raises
     ------

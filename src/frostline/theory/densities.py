@@ -44,11 +44,39 @@ class Density(Protocol):
     """The interface that ``frostline.laplace`` needs of a density; ``Mixture`` and ``Smooth`` have it."""
 
     @property
-    def dimension(self) -> int: ...
+    def dimension(self) -> int:
+        """The number d of the sphere S^{d−1}."""
+        ...
 
-    def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]: ...
+    def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """∇_S log f at unit vectors y.
 
-    def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]: ...
+        Parameters
+        ----------
+        y
+            Unit vectors (n, d).
+
+        Returns
+        -------
+        ndarray
+            Tangent vectors (n, d).
+        """
+        ...
+
+    def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each row p.
+
+        Parameters
+        ----------
+        p
+            The directions (n, d), each times its concentration.
+
+        Returns
+        -------
+        ndarray
+            The means (n, d).
+        """
+        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,7 +104,18 @@ class Mixture(Result):
         return int(self.parameters.shape[1])
 
     def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """∇_S log f at unit vectors y: the tangent part of the posterior mean of the parameters."""
+        """∇_S log f at unit vectors y: the tangent part of the posterior mean of the parameters.
+
+        Parameters
+        ----------
+        y
+            Unit vectors (n, d).
+
+        Returns
+        -------
+        ndarray
+            Tangent vectors (n, d).
+        """
         d = self.dimension
         logs = np.log(self.weights) - log_normaliser(np.linalg.norm(self.parameters, axis=1), d) + y @ self.parameters.T
         posterior = special.softmax(logs, axis=1)
@@ -84,7 +123,18 @@ class Mixture(Result):
         return pull - (pull * y).sum(1, keepdims=True) * y
 
     def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each row p."""
+        """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each row p.
+
+        Parameters
+        ----------
+        p
+            The directions (n, d), each times its concentration.
+
+        Returns
+        -------
+        ndarray
+            The means (n, d).
+        """
         d = self.dimension
         tilted = p[:, None, :] + self.parameters
         size = row_norms(tilted)
@@ -218,12 +268,34 @@ class Smooth(Result):
         return {"dimension": self.dimension}
 
     def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """∇_S log f at unit vectors y."""
+        """∇_S log f at unit vectors y.
+
+        Parameters
+        ----------
+        y
+            Unit vectors (n, d).
+
+        Returns
+        -------
+        ndarray
+            Tangent vectors (n, d).
+        """
         slope = _values(self.gradient, y, y.shape) / _positive(self.density, y)[:, None]
         return slope - (slope * y).sum(1, keepdims=True) * y
 
     def mean_map(self, p: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each row p."""
+        """∫ y e^{⟨p,y⟩}f(y)dy / ∫ e^{⟨p,y⟩}f(y)dy for each row p.
+
+        Parameters
+        ----------
+        p
+            The directions (n, d), each times its concentration.
+
+        Returns
+        -------
+        ndarray
+            The means (n, d).
+        """
         return np.stack([self._mean_map_of(row) for row in p])
 
     def _mean_map_of(self, p: Float[np.ndarray, "d"]) -> Float[np.ndarray, "d"]:

@@ -101,14 +101,36 @@ class Limit(Result):
     _layer: Layer
 
     def __call__(self, x0: Array) -> Array:
-        """The limit of each token (…, n, d); rows of NaN for tokens without one (``undefined`` lists them)."""
+        """The limit of each token.
+
+        Parameters
+        ----------
+        x0
+            The tokens (…, n, d) at time 0.
+
+        Returns
+        -------
+        Array
+            The limits, in the shape and kind of the tokens; NaN for tokens without one (``undefined`` lists them).
+        """
         tokens, kind = self._tokens(x0)
         limits, defined = self._limits(as_float64(tokens).reshape(-1, tokens.shape[-1]), kind)
         limits[~defined] = np.nan
         return kind.restore(limits.reshape(tuple(tokens.shape)))
 
     def undefined(self, x0: Array) -> np.ndarray:
-        """Indices of the tokens without a limit: (j,) for tokens (n, d), one row per token for a batch."""
+        """The tokens without a limit.
+
+        Parameters
+        ----------
+        x0
+            The tokens (…, n, d) at time 0.
+
+        Returns
+        -------
+        ndarray
+            Their indices: (j,) for tokens (n, d), a row for each for a batch.
+        """
         tokens, kind = self._tokens(x0)
         _, defined = self._limits(as_float64(tokens).reshape(-1, tokens.shape[-1]), kind)
         missing = ~defined.reshape(tuple(tokens.shape[:-1]))

@@ -90,7 +90,7 @@ def terminal(
     Returns
     -------
     Terminal
-        ``.goes_to``, ``.direction``, ``.hand_over``, ``.case``, …
+        ``.goes_to``, ``.direction``, ``.hand_over``, ``.case`` and more.
 
     Raises
     ------

@@ -222,7 +222,23 @@ class Cloud(Result):
         return self.covariance.total if isinstance(self.covariance, KeyFactors) else float(np.trace(self.covariance))
 
     def seen_by(self, head: Attention) -> "Cloud":
-        """The same cloud with the covariances that this head needs: (d, k) and (k, k) numbers instead of (d, d)."""
+        """The same cloud with the covariances that this head needs: (d, k) and (k, k) numbers instead of (d, d).
+
+        Parameters
+        ----------
+        head
+            The head that looks at the cloud.
+
+        Returns
+        -------
+        Cloud
+            The cloud, for this head only.
+
+        Raises
+        ------
+        BadParameter
+            The cloud is already seen by a head.
+        """
         self._check_head(head)
         if isinstance(self.covariance, KeyFactors):
             raise BadParameter("this cloud is already seen by a head; keep the cloud with the full covariance.")
@@ -237,7 +253,20 @@ class Cloud(Result):
         return replace(self, covariance=KeyFactors(token_key, keys @ token_key, self.total_variance), third=third)
 
     def logits(self, head: Attention, x: Float[np.ndarray, "n d"]) -> Logits:
-        """Mean and variance of the cloud's logits for queries x, their covariance with its tokens, and κ₃(p,p,·)."""
+        """Mean and variance of the cloud's logits for queries x, their covariance with its tokens, and κ₃(p,p,·).
+
+        Parameters
+        ----------
+        head
+            The head that looks at the cloud.
+        x
+            The queries (n, d).
+
+        Returns
+        -------
+        Logits
+            These moments, for each query.
+        """
         self._check_head(head)
         p = directions(head, x)
         mean = p @ self.mean
@@ -257,7 +286,18 @@ class Cloud(Result):
         return seen
 
     def tilted_by(self, head: Attention) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, " d"]]:
-        """ΣBᵀ and Σg: the tilt of the cloud's mean is β(ΣBᵀx + Σg) for a query x (THEORY eq. 16)."""
+        """ΣBᵀ and Σg: the tilt of the cloud's mean is β(ΣBᵀx + Σg) for a query x (THEORY eq. 16).
+
+        Parameters
+        ----------
+        head
+            The head that looks at the cloud.
+
+        Returns
+        -------
+        tuple of ndarray
+            ΣBᵀ (d, d) and Σg (d,).
+        """
         self._check_head(head)
         if isinstance(self.covariance, KeyFactors):
             self._check_keys(head)
@@ -271,7 +311,20 @@ class Cloud(Result):
     def best(
         self, head: Attention, x: Float[np.ndarray, "n d"]
     ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """The token of the cloud with the largest logit, by index, for each query; and that logit."""
+        """The token of the cloud with the largest logit, for each query.
+
+        Parameters
+        ----------
+        head
+            The head that looks at the cloud.
+        x
+            The queries (n, d).
+
+        Returns
+        -------
+        tuple of ndarray
+            The index of the token and its logit, (n,) each.
+        """
         p = directions(head, x)
         index, logit = np.zeros(len(p), dtype=np.int64), np.zeros(len(p))
         for rows in self.blocks(len(p)):
@@ -289,7 +342,18 @@ class Cloud(Result):
         return np.concatenate(parts) / len(centred)
 
     def blocks(self, queries: int) -> Iterator[slice]:
-        """Slices of queries whose logits for all tokens fit into memory."""
+        """Slices of queries whose logits for all tokens fit into memory.
+
+        Parameters
+        ----------
+        queries
+            The number of queries.
+
+        Returns
+        -------
+        iterator of slice
+            Slices that cover them all.
+        """
         size = max(1, BLOCK // len(self.tokens))
         return (slice(start, start + size) for start in range(0, queries, size))
 

@@ -49,12 +49,22 @@ class Coupling(Result, _Pieces):
 class Distance(Result):
     """W_p between two discrete measures lies in [lower, upper], guaranteed.
 
-    value          the best single number: ``upper`` where both bounds agree to nine digits, else their middle
-    lower, upper   the guaranteed bounds
-    p, metric      the order, and the cost: "euclidean" or "geodesic"
-    method         atoms | circle | exact | bracket
-    why            the reason for this method, and what ended it
-    plan           a Coupling of the given points that costs ``upper``, when it was requested and exists
+    Attributes
+    ----------
+    value : float
+        The best single number: ``upper`` where both bounds agree to nine digits, else their middle.
+    lower, upper : float
+        The guaranteed bounds.
+    p : float
+        The order.
+    metric : str
+        The cost: "euclidean" or "geodesic".
+    method : str
+        atoms | circle | exact | bracket.
+    why : str
+        The reason for this method, and what ended it.
+    plan : Coupling or None
+        A Coupling of the given points that costs ``upper``, when it was requested and exists.
     """
 
     value: float

@@ -18,7 +18,19 @@ from frostline.transport.problem import TransportProblem
 
 @dataclass(frozen=True, repr=False)
 class Sliced(Result):
-    """``value`` with its ``standard_error`` over ``projections`` random great circles; ``p`` is the order."""
+    """The sliced distance of two clouds, with the error that random great circles leave.
+
+    Attributes
+    ----------
+    value : float
+        The sliced distance.
+    standard_error : float
+        Its standard error over the projections.
+    projections : int
+        The number of random great circles.
+    p : float
+        The order of the distance.
+    """
 
     value: float
     standard_error: float

@@ -105,7 +105,18 @@ class Comparison(Result):
         return "changed" in verdicts or bool(self.outside["settings"])
 
     def save(self, folder: str | Path) -> Path:
-        """Write the page, the JSON, tables and figures into a folder; the page's path."""
+        """Write the page, the JSON, tables and figures into a folder.
+
+        Parameters
+        ----------
+        folder
+            The folder; it is made if it is not there.
+
+        Returns
+        -------
+        Path
+            The path of the page.
+        """
         return ability("Comparison.save")(self, Path(folder))
 
     def facts(self) -> dict[str, Any]:
