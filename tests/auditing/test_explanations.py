@@ -158,6 +158,25 @@ def test_colder_and_colder_the_law_becomes_the_best_token(rng):
     )
 
 
+def test_gaussian_clouds_leave_less_and_less(rng):
+    """Logits and values are jointly Gaussian: what (18) leaves of the update falls with the number of tokens; with the
+    cloud's plain mean it does not. Measured: .0096, .0002 of the squared deviation, and .81, .98."""
+    left = {}
+    for n in (1000, 100_000):
+        rows, query = np.array([1, n // 2, n - 2]), rng.standard_normal((HEADS, 3, SIZE))
+        query *= 1.5 / np.linalg.norm(query, axis=-1, keepdims=True)
+        values = rng.standard_normal((HEADS, n, SIZE))
+        logits = query @ values.transpose(0, 2, 1)
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        seen = Attended(query, logits, weights / weights.sum(-1, keepdims=True), values)
+        means, usual = explain(seen, rows, np.ones((3, n), dtype=bool)).means, values.mean(1)[:, None]
+        for name in ("bridge", "matched", "flat"):
+            left[name, n] = ((seen.mean - means[name]) ** 2).sum() / ((seen.mean - usual) ** 2).sum()
+    assert max(left["bridge", 1000], left["matched", 1000]) < 0.03
+    assert max(left["bridge", 100_000], left["matched", 100_000]) < 1e-3
+    assert left["flat", 100_000] > left["flat", 1000] > 0.5
+
+
 def test_attention_paid_adds_up_and_is_that_by_hand(rng):
     n, rows = 12, np.array([0, 1, 4, 11])
     ids = np.array([2, 7, 8, 7, 9, 7, 8, 10, 11, 12, 13, 3])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frostline.auditing.controls import Measured
+from frostline.auditing.explained import in_percent
 from frostline.auditing.headline import EXPLAINED
 from frostline.auditing.weights import Weights
 from frostline.encoders.fold import FoldedLayer
@@ -113,9 +114,7 @@ def _of_the_law(measured: Measured) -> list[Assumption]:
         Assumption(
             "attention sees four tokens and a cut Gaussian cloud",
             f"{100 * EXPLAINED:.0f} % of every layer explained",
-            f"{100 * np.nanmin(bridge):.0f} to {100 * np.nanmax(bridge):.0f} %"
-            if np.isfinite(bridge).any()
-            else "nothing to explain",
+            in_percent(bridge) if np.isfinite(bridge).any() else "nothing to explain",
             bool((bridge >= EXPLAINED).all()),
         ),
         Assumption(

@@ -25,6 +25,7 @@ from frostline.auditing.population import REFERENCE_TEXTS
 from frostline.auditing.scenes import Scene, scenes
 from frostline.auditing.shared_layers import once
 from frostline.auditing.tables import SCALE_FREE, clouds_table, heads_table, layers_table
+from frostline.auditing.warm_maps import WarmMaps
 from frostline.auditing.weights import Range, Weights, read
 from frostline.encoders.corpus import checked, sample, some, unread
 from frostline.encoders.fold import folded
@@ -67,7 +68,7 @@ class Audit(Result):
     clouds
         One row per token cloud (before, between and after the layers); empty without text.
     findings
-        What stands out, the largest effect first.
+        What stands out: the law if it holds, then the largest effect first.
     assumptions
         Each assumption of the theory, and whether this model meets it.
     skipped
@@ -84,6 +85,8 @@ class Audit(Result):
         The headline.
     weights
         Spectra of all heads, and of random ones.
+    warm
+        The maps VΣBᵀ that warm heads apply, with their leading directions; None without text.
     scenes
         Token clouds of the texts that were to be kept, with their words.
 
@@ -108,6 +111,7 @@ class Audit(Result):
     metrics: Mapping[str, float]
     sentence: str
     weights: Weights
+    warm: WarmMaps | None = None
     scenes: tuple[Scene, ...] = ()
 
     def headline(self) -> str:
@@ -314,6 +318,7 @@ def audit_by(
         metrics=metrics_of(encoder, weights, measured, controls, findings),
         sentence=zeros_warning(layers) + sentence_of(encoder, weights, measured, controls, warning),
         weights=weights,
+        warm=None if measured is None else measured.warm,
         scenes=kept,
     )
 
@@ -321,7 +326,7 @@ def audit_by(
 def _findings(
     encoder: Encoder, weights: Weights, measured: Measured | None, controls: Mapping[str, Measured]
 ) -> list[Finding]:
-    """Everything that stands out, the largest effect first."""
+    """Everything that stands out, in order."""
     findings: list[Finding] = []
     if measured is not None:
         random = controls["random weights"]
@@ -331,7 +336,7 @@ def _findings(
         if measured.perturbations is not None and random.perturbations is not None:
             findings += finding_rules.from_perturbations(measured.perturbations, random.perturbations)
     findings += finding_rules.from_weights(weights, None if measured is None else measured.clouds)
-    findings.sort(key=lambda finding: -finding.effect)
+    findings = finding_rules.in_order(findings)
     return once(findings, encoder.layers) if encoder.family.shared else findings
 
 

@@ -39,9 +39,7 @@ def metrics_of(
         shares = measured.explained.layers
         metrics |= {
             "explained_bridge_smallest": float(np.min(shares["bridge"])),
-            **{
-                f"explained_{name}_median": float(np.median(shares[name])) for name in ("bridge", "neighbours", "token")
-            },
+            **{f"explained_{name}_median": float(np.median(shares[name])) for name in MEDIANS},
             "resultant_error_largest": float(np.abs(clouds.sums.resultant_expected - clouds.observed).mean(0).max()),
             "kappa_median": float(np.median(clouds.kappa)),
             "perplexity_median": float(np.median(clouds.perplexity)),

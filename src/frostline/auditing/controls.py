@@ -14,6 +14,7 @@ from frostline.auditing.frost_line import FrostLine, frost_line
 from frostline.auditing.perturbations import Perturbations, perturb
 from frostline.auditing.plateau import Plateau, plateau
 from frostline.auditing.population import Population, every_second, population
+from frostline.auditing.warm_maps import WarmMaps, warm_maps
 from frostline.encoders.fold import FoldedLayer, folded, norm_before
 from frostline.encoders.live_model import Model, open_model
 from frostline.encoders.load import Encoder, load
@@ -28,7 +29,8 @@ CONTROL_TEXTS = 64
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A model on a text: its clouds, what explains its attention, where clouds freeze or pause, how changes travel.
+    """A model on a text: its clouds, what explains its attention, the maps of its warm heads, where clouds freeze or
+    pause, how changes travel.
 
     ``perturbations`` is None where they were not asked for.
     """
@@ -36,6 +38,7 @@ class Measured:
     clouds: Clouds
     population: Population
     explained: Explained
+    warm: WarmMaps
     line: FrostLine | None
     plateau: Plateau | None
     perturbations: Perturbations | None
@@ -75,7 +78,7 @@ def measured_on(
         moved = perturb(encoder, layers, last, model, tokenized, seed=seed)
     line, pause = frost_line(clouds.to_last, seed=seed), plateau(clouds.to_previous, seed=seed)
     shares = explained(clouds.sums, layers, usual, seed=seed)
-    return Measured(clouds, usual, shares, line, pause, moved)
+    return Measured(clouds, usual, shares, warm_maps(layers, usual), line, pause, moved)
 
 
 def controls_of(

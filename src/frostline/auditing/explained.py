@@ -73,6 +73,14 @@ def explained(sums: AttentionSums, layers: Sequence[FoldedLayer], population: Po
     )
 
 
+def in_percent(shares: Float[np.ndarray, " layers"]) -> str:
+    """The range over the layers in words; what is worse than the usual update explains nothing."""
+    if not np.isfinite(shares).any():
+        return "nothing"
+    low, high = (max(round(100 * float(end)), 0) for end in (np.nanmin(shares), np.nanmax(shares)))
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
 def _share(left: np.ndarray, there: np.ndarray) -> np.ndarray:
     """1 − left/there; NaN where there is nothing to explain."""
     return np.asarray(1 - left / np.where(there > 0, there, np.nan))

@@ -82,7 +82,11 @@ class Moments:
         logit = np.einsum("hqn,qn->hq", logits, share)
         deviations = (logits - logit[..., None]) * share
         variance = np.einsum("hqn,hqn,q->hq", deviations, deviations, count)
-        return cls(count, logit, np.sqrt(variance), share @ values, deviations @ values)
+        mean = share @ values
+        # Deviations add up to rounding only; but where they are no more than rounding themselves (copies of one word),
+        # that must not be multiplied by the values: the tilt divides it by σ.
+        covariance = deviations @ values - deviations.sum(-1)[..., None] * mean
+        return cls(count, logit, np.sqrt(variance), mean, covariance)
 
     def without(
         self, best: Int[np.ndarray, "h q"], logits: Float[np.ndarray, "h q n"], values: Float[np.ndarray, "h n k"]

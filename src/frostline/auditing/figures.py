@@ -2,7 +2,7 @@
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import ListedColormap, SymLogNorm, to_rgb
 from matplotlib.figure import Figure
 
 from frostline import plot
@@ -28,6 +28,14 @@ LOWEST = -0.5
 """Smallest share explained that figures show; smaller ones are drawn there."""
 PLACE_COLOURS = ("#1f6fb2", "#6fb2e0", "#8a4fa3", "#d1661d", "#e8b07a", "#3f9b6c", "#c2b02c", "#b9c2ca")
 """The colour of each of the places that attention is paid to."""
+WIDEST = 16
+"""Heads of a layer up to which the cells of a map have room for a number."""
+ON_LIGHT, ON_DARK = "#1b2734", "#fefefe"
+"""Colours of numbers in coloured cells, which stay as they are on a dark page."""
+SPREADS = "VΣBᵀ: spreads (+), gathers (−)"
+"""Title of the map of what warm heads do to the cloud."""
+SPREADING = 1e-3
+"""Growth of the cloud in a layer below which its colours are in equal steps, and above in steps of its logarithm."""
 KINDS = ("points", "subspace", "rotation", "mixed", "defective", "kernel")
 """Kinds of what leads in VBᵀ, in the order of the legend."""
 KIND_COLOURS = ("#1f6fb2", "#6fb2e0", "#d1661d", "#e8b07a", "#8a4fa3", "#b9c2ca")
@@ -62,8 +70,10 @@ def law(audit: Audit) -> Figure:
     table, layers = _columns(audit.layers), len(audit.layers)
     x = np.arange(len(RICHNESS))
     (left, right), figure = plot.panels(2)
-    random = np.median([table[f"explained_{name}{RANDOM}"] for name in RICHNESS], axis=1)
-    left.plot(x, np.maximum(random, LOWEST), "s:", ms=4, color=plot.NOWHERE, label="random weights, median layer")
+    for control, style, colour in ((RANDOM, "s:", plot.NOWHERE), (SHUFFLED, "^--", plot.INK)):
+        median = np.median([table[f"explained_{name}{control}"] for name in RICHNESS], axis=1)
+        label = f"{control.removeprefix(', ')}, median layer"
+        left.plot(x, np.maximum(median, LOWEST), style, ms=4, lw=1, color=colour, label=label)
     for number in range(layers):
         shares = np.array([table[f"explained_{name}"][number] for name in RICHNESS])
         label = f"layer {number}" if number in (0, layers - 1) else None
@@ -193,6 +203,7 @@ def maps(audit: Audit) -> Figure:
             ("σ/σ_N: frozen above 1", np.minimum(table["freezing"], 2.0)),
             ("share explained by the law", np.maximum(table["explained_bridge"], 0.0)),
             ("V's rank, share of random", _rank_share(audit)),
+            (SPREADS, table["warm_growth"]),
         ]
     columns, first = 3, 2 if "kappa" in table else 1
     rows = -(-(len(wanted) + first) // columns)
@@ -201,9 +212,12 @@ def maps(audit: Audit) -> Figure:
     shared = audit.weights.shared
     _kinds(axes[0], np.array(audit.heads["kind"].to_pylist()).reshape(layers, heads), counted=not shared)
     if "kappa" in table:
-        _places(axes[1], np.argmax([table[f"paid_{place}"] for place in PLACES], axis=0).reshape(layers, heads))
+        _places(axes[1], np.reshape([table[f"paid_{place}"] for place in PLACES], (len(PLACES), layers, heads)))
     for ax, (title, values) in zip(axes[first:], wanted, strict=False):
-        image = ax.imshow(values.reshape(layers, heads), aspect="auto", cmap="cividis")
+        most = max(float(np.abs(values).max()), 2 * SPREADING)
+        signed = {"cmap": "PuOr", "norm": SymLogNorm(SPREADING, vmin=-most, vmax=most)}
+        look = signed if title == SPREADS else {"cmap": "cividis"}
+        image = ax.imshow(values.reshape(layers, heads), aspect="auto", **look)
         figure.colorbar(image, ax=ax, shrink=0.9)
         ax.set(title=title, xlabel="head", ylabel="layer")
     for ax in axes[len(wanted) + first :]:
@@ -226,8 +240,14 @@ def _kinds(ax: Axes, kinds: np.ndarray, *, counted: bool) -> None:
     ax.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=3)
 
 
-def _places(ax: Axes, most: np.ndarray) -> None:
-    """The kind of token that each head pays most to."""
+def _places(ax: Axes, paid: np.ndarray) -> None:
+    """The kind of token that each head pays most to, and how much of its attention, in percent, where there is room."""
+    most = paid.argmax(0)
+    if most.shape[1] <= WIDEST:
+        for (layer, head), share in np.ndenumerate(paid.max(0)):
+            light = sum(to_rgb(PLACE_COLOURS[most[layer, head]])) > 1.7
+            colour = ON_LIGHT if light else ON_DARK
+            ax.text(head, layer, f"{100 * share:.0f}", ha="center", va="center", fontsize=6, color=colour)
     ax.imshow(most, aspect="auto", cmap=ListedColormap(PLACE_COLOURS), vmin=-0.5, vmax=len(PLACES) - 0.5)
     ax.set(title="what it pays most to", xlabel="head", ylabel="layer")
     for number, (place, colour) in enumerate(zip(PLACES, PLACE_COLOURS, strict=True)):

@@ -4,12 +4,13 @@ The rules ask for effects that random weights of the same shape hardly ever show
 models has a finding (tested).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from frostline.auditing.clouds import Clouds
-from frostline.auditing.explained import Explained
+from frostline.auditing.explained import Explained, in_percent
 from frostline.auditing.explanations import PLACES
 from frostline.auditing.frost_line import FEWEST, FrostLine
 from frostline.auditing.head_roles import OFTEN, WORDS
@@ -31,6 +32,8 @@ FAITHFUL = 0.9
 """Cosine with the update of its best token above which a head is at zero temperature."""
 FEW = 2.0
 """Tokens that a head at zero temperature attends to, at most."""
+BEYOND_MEAN = 0.25
+"""A model whose law explains more than this share beyond the text's mean, in the median layer, is a mean field."""
 OUTSIDE = 0.5
 """A head of which the law explains less than this share is outside the law."""
 PLACED = 0.9
@@ -48,7 +51,7 @@ class Finding(Result):
     Attributes
     ----------
     kind
-        The rule that it was found by: "value bottleneck", "cold head", "symmetric head", "frost line",
+        The rule that it was found by: "mean field", "value bottleneck", "cold head", "symmetric head", "frost line",
         "zero-temperature head", "head outside the law", "head of a place" or "sensitive direction".
     where
         The layer and the head, in words.
@@ -230,7 +233,39 @@ def from_explanations(shares: Explained, random: Explained, texts: int) -> list[
     """Rules about what heads look at; none where the texts are too few."""
     if texts < FEWEST:
         return []
-    return [*_outside_the_law(shares, random), *_of_a_place(shares, random)]
+    return [*_mean_field(shares, random), *_outside_the_law(shares, random), *_of_a_place(shares, random)]
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """The law of the whole model first, then the largest effect first."""
+    return sorted(findings, key=lambda finding: (finding.kind != "mean field", -finding.effect))
+
+
+def _mean_field(shares: Explained, random: Explained) -> list[Finding]:
+    """The law, where it explains what the mean of the text does not."""
+
+    def beyond(of: Explained) -> float:
+        return float(np.median(of.layers["bridge"] - np.maximum(of.layers["mean"], 0.0)))
+
+    law, mean = shares.layers["bridge"], shares.layers["mean"]
+    # NaN, where there is nothing to explain, is no finding.
+    if not (beyond(shares) > BEYOND_MEAN and beyond(shares) > beyond(random) + BEYOND_MEAN):
+        return []
+    return [
+        Finding(
+            "mean field",
+            f"layers 0 to {len(law) - 1}" if len(law) > 1 else "layer 0",
+            0,
+            None,
+            min(beyond(shares), 1.0),
+            f"{in_percent(law)} of what attention does is explained by four tokens (first, last, itself, the best "
+            f"other one) and the mean and covariance of the rest; by the mean of the text alone {in_percent(mean)}",
+            f"random weights: the mean of the text alone explains {in_percent(random.layers['mean'])}, the law "
+            f"{in_percent(random.layers['bridge'])}",
+            "What attention does to a text follows from these few numbers, without the matrix of attention: also how "
+            "much a layer gathers its tokens, and how it passes on small changes.",
+        )
+    ]
 
 
 def _outside_the_law(shares: Explained, random: Explained) -> list[Finding]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from frostline.arrays import evenly_spread
 from frostline.auditing.controls import Measured
-from frostline.auditing.explained import Explained
+from frostline.auditing.explained import Explained, in_percent
 from frostline.auditing.findings import FEW
 from frostline.auditing.frost_line import FrostLine
 from frostline.auditing.weights import Weights
@@ -53,19 +53,11 @@ def _of_law(shares: Explained, random: Explained) -> str:
     low = np.flatnonzero(~(bridge >= EXPLAINED)).tolist()
     where = f", below {100 * EXPLAINED:.0f} % in layer{'s' * (len(low) > 1)} {_listed(low)}" if low else ""
     return (
-        f"{_span(bridge)} of what attention does here, layer by layer{where}, is explained by four tokens (the first, "
-        f"the last, the token itself, the best other one) and the mean and covariance of the rest (random weights: "
-        f"{_span(random.layers['bridge'])}, but there the mean of the text alone explains "
-        f"{_span(random.layers['mean'])}, here {_span(shares.layers['mean'])})."
+        f"{in_percent(bridge)} of what attention does here, layer by layer{where}, is explained by four tokens (the "
+        f"first, the last, the token itself, the best other one) and the mean and covariance of the rest (random "
+        f"weights: {in_percent(random.layers['bridge'])}, but there the mean of the text alone explains "
+        f"{in_percent(random.layers['mean'])}, here {in_percent(shares.layers['mean'])})."
     )
-
-
-def _span(shares: np.ndarray) -> str:
-    """The range over the layers, in percent; what is worse than the usual update explains nothing."""
-    if not np.isfinite(shares).any():
-        return "nothing"
-    low, high = (max(round(100 * float(end)), 0) for end in (np.nanmin(shares), np.nanmax(shares)))
-    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def _of_depth(line: FrostLine | None, random: FrostLine | None) -> str:
@@ -120,10 +112,11 @@ def _of_cold(measured: Measured, random: Measured) -> str:
         for name in ("layer_fidelity_argmax", "layer_fidelity_full")
         for each in (measured, random)
     )
+    token, token_random = (in_percent(each.explained.layers["token"]) for each in (measured, random))
     return (
-        f"The cold end of this law, the best token alone, explains {_span(measured.explained.layers['token'])} (random "
-        f"weights: {_span(random.explained.layers['token'])}; cosine of the updates {best:.2f}, random weights "
-        f"{best_random:.2f}; with the limit for a full sphere {full:.2f} and {full_random:.2f})."
+        f"The cold end of this law, the best token alone, explains {token} (random weights: {token_random}; cosine of "
+        f"the updates {best:.2f}, random weights {best_random:.2f}; with the limit for a full sphere {full:.2f} and "
+        f"{full_random:.2f})."
     )
 
 

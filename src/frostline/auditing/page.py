@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from matplotlib.figure import Figure
 
@@ -53,11 +54,12 @@ READINGS = {
     "maps": (
         "Heads",
         "A row per layer, a column per head. What it pays most to: the kind of token with the largest share of the "
-        "attention (the table of heads says it in words). σ/σ_N: below 1 the cloud of a query's other tokens is "
-        "tilted, above 1 a few of them rule it (frozen). Points or a subspace: tokens gather; a rotation: VBᵀ leads "
-        "with a complex pair and gathers nothing; kernel: nothing it writes leads. β is the largest inverse "
-        "temperature a head can have, κ what it has on these texts. A rank share well below 1 says that attention "
-        "writes few directions there.",
+        "attention, and that share in percent (Heads in words, below, says it in words). σ/σ_N: below 1 the cloud of a "
+        "query's other tokens is tilted, above 1 a few of them rule it (frozen). The map VΣBᵀ of a warm head: above 0 "
+        "it spreads the cloud of a text's tokens, below 0 it gathers it (per layer, as a share of its width). Points "
+        "or a subspace: tokens gather; a rotation: VBᵀ leads with a complex pair and gathers nothing; kernel: nothing "
+        "it writes leads. β is the largest inverse temperature a head can have, κ what it has on these texts. A rank "
+        "share well below 1 says that attention writes few directions there.",
     ),
     "spectra": (
         "Spectra",
@@ -84,14 +86,22 @@ MEANINGS = (
     "token. paid_: attention paid to the first token, the last, itself, the neighbours, the same token elsewhere, the "
     "best of the others, the rest (the cloud); they add up to one. explained_: share of the head's deviation from its "
     "usual output explained by the best token, the mean, a tilted cloud, three atoms (first, last, itself) and a "
-    "cloud, five (and the neighbours), the law (bridge: four and a cut cloud), and its ablations: flat, the cloud's "
-    "plain mean; bare, no cloud. sigma: of a query's logits over the cloud; freezing: over σ_N. weight_participation: "
-    "Σ of squared weights. warm_: of VΣBᵀ, the map that a warm head applies, Σ the covariance within texts of the "
-    "reference: what leads, its eigenvalue, and growth, above 0 where it spreads the cloud. attended: tokens that a "
-    "query attends to, its mean over queries and texts; perplexity: the same over the number that can be seen. "
-    "fidelity: cosine of the real update with zero temperature."
+    "cloud, five (and the neighbours), the law (bridge: four and a cut cloud; matched: a cloud with the moments of the "
+    "tokens without the best), and its ablations: flat, the cloud's plain mean; bare, no cloud. sigma: of a query's "
+    "logits over the cloud; freezing: over σ_N. weight_participation: Σ of squared weights. warm_: of VΣBᵀ, the map "
+    "that a warm head applies, Σ the covariance within texts of the reference: what leads, its eigenvalue, the share "
+    "of the variance along it (variance), the cosine with what leads in VBᵀ (alignment), and growth, above 0 where it "
+    "spreads the cloud. attended: tokens that a query attends to, its mean over queries and texts; perplexity: the "
+    "same over the number that can be seen. fidelity: cosine of the real update with zero temperature."
 )
 """Columns of the table of heads."""
+ROLE_MEANINGS = (
+    "Looks at: the kind of token that gets most of its attention, with its share among the queries that have such a "
+    "token, and a second kind where that is less than half. Explained: by the law. Its cloud: what the map VΣBᵀ of a "
+    "warm head does to the width of the cloud of a text's tokens (√tr Σ) in one layer, to first order; with random "
+    "weights it is {random:.2g} % at most."
+)
+"""Columns of the table of heads in words."""
 METRIC_MEANINGS = (
     "Medians are over heads (beta, asymmetry, kappa, perplexity) or layers (symmetry score, fidelity, step). "
     "rotating_share: heads that lead with a complex pair. value_rank_smallest_share: the smallest effective rank of a "
@@ -150,6 +160,7 @@ def write_audit(path: Path, audit: Audit, drawn: Mapping[str, str] | None = None
             _facts("Where this comes from", audit.provenance),
             _facts("Single numbers, as --thresholds reads them", audit.metrics, METRIC_MEANINGS),
             _references(audit),
+            *([_roles(audit)] if len(audit.clouds) else []),
             rows_of("Heads, a row per pass" if audit.weights.shared else "Heads", audit.heads, MEANINGS),
             rows_of("Layers", audit.layers, LAYER_MEANINGS),
             *([rows_of("Clouds", audit.clouds, CLOUD_MEANINGS)] if len(audit.clouds) else []),
@@ -213,6 +224,25 @@ def _notes(audit: Audit, name: str) -> str:
 
 def _facts(title: str, facts: Mapping[str, Any], reading: str = "") -> dict[str, Any]:
     return table_section(title, ("", ""), facts.items(), reading)
+
+
+def _roles(audit: Audit) -> dict[str, Any]:
+    """What each head looks at and does, in words: the few of its numbers that a reader looks for first."""
+    rows = [
+        (
+            f"{head['layer']}, {head['head']}",
+            head["role"],
+            head["role, random weights"],
+            f"{100 * head['explained_bridge']:.0f} %" if np.isfinite(head["explained_bridge"]) else None,
+            f"{head['freezing']:.2f}",
+            f"{'spreads' if head['warm_growth'] > 0 else 'gathers'} {100 * abs(head['warm_growth']):.2g} %",
+            head["warm_kind"],
+        )
+        for head in audit.heads.to_pylist()
+    ]
+    columns = ("layer, head", "looks at", "with random weights", "explained", "σ/σN", "its cloud", "VΣBᵀ leads to")
+    random = 100 * float(np.abs(audit.heads["warm_growth, random weights"].to_numpy()).max())
+    return table_section("Heads in words", columns, rows, ROLE_MEANINGS.format(random=random))
 
 
 def _references(audit: Audit) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from frostline.auditing.controls import Measured
 from frostline.auditing.explanations import PLACES
 from frostline.auditing.head_roles import roles
-from frostline.auditing.warm_maps import warm_maps
+from frostline.auditing.warm_maps import alignment
 from frostline.auditing.weights import Weights
 from frostline.encoders.fold import FoldedLayer
 
@@ -60,29 +60,39 @@ def heads_table(
         for name in ("kappa", "perplexity", "attended", "fidelity_full", "fidelity_argmax"):
             columns[name] = getattr(measured.clouds, name).mean(0)
         columns["attended, random weights"] = controls["random weights"].clouds.attended.mean(0)
-        columns |= _explained_columns(folds, measured, controls)
+        columns |= _explained_columns(measured, controls)
+        columns |= _warm_columns(spectra, measured, controls)
     return _table(columns)
 
 
-def _explained_columns(
-    folds: Sequence[FoldedLayer], measured: Measured, controls: Mapping[str, Measured]
-) -> dict[str, Any]:
-    """What a head looks at, what explains it, and the map it applies where it is warm."""
-    shares, sums, warm = measured.explained, measured.clouds.sums, warm_maps(folds, measured.population)
-    freezing = sums.freezing.mean(0)
-    columns: dict[str, Any] = {"role": np.array(roles(shares, freezing))}
+def _explained_columns(measured: Measured, controls: Mapping[str, Measured]) -> dict[str, Any]:
+    """What a head looks at, and what explains it."""
+    shares, sums = measured.explained, measured.clouds.sums
+    columns: dict[str, Any] = {"role": np.array(roles(shares, sums.freezing.mean(0)))}
     columns |= {f"paid_{place}": shares.paid[..., number] for number, place in enumerate(PLACES)}
     columns |= {f"explained_{name}": share for name, share in shares.heads.items()}
     for name in ("sigma", "freezing", "weight_participation", "weight_participation_expected"):
         columns[name] = getattr(sums, name).mean(0)
-    columns["warm_kind"] = [kind for layer in warm.kind for kind in layer]
-    columns |= {"warm_leading_real": warm.leading.real, "warm_leading_imag": np.abs(warm.leading.imag)}
-    columns["warm_growth"] = warm.growth
     for control, other in controls.items():
         columns[f"role, {control}"] = np.array(roles(other.explained, other.clouds.sums.freezing.mean(0)))
-        for name in ("mean", "bridge"):
-            columns[f"explained_{name}, {control}"] = other.explained.heads[name]
+        columns |= {f"explained_{name}, {control}": share for name, share in other.explained.heads.items()}
     return columns
+
+
+def _warm_columns(spectra: Weights, measured: Measured, controls: Mapping[str, Measured]) -> dict[str, Any]:
+    """The map that a head applies where it is warm, and whether what leads in it leads at zero temperature too."""
+    warm, random = measured.warm, controls["random weights"].warm
+    pairs = zip(warm.directions, spectra.layers, strict=True)
+    aligned = [list(map(alignment, of_layer, layer.leading)) for of_layer, layer in pairs]
+    return {
+        "warm_kind": [kind for layer in warm.kind for kind in layer],
+        "warm_leading_real": warm.leading.real,
+        "warm_leading_imag": np.abs(warm.leading.imag),
+        "warm_variance": warm.variance,
+        "warm_alignment": np.array(aligned),
+        "warm_growth": warm.growth,
+        "warm_growth, random weights": random.growth,
+    }
 
 
 def layers_table(spectra: Weights, measured: Measured | None, controls: Mapping[str, Measured]) -> pa.Table:
