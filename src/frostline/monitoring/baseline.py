@@ -26,7 +26,7 @@ from frostline.progress import ProgressFunction
 from frostline.results import Result, ability
 
 LEARNED = 0.6
-"""Share of the texts that is learned from; the rest standardises and calibrates, half each."""
+"""Share of the texts that is learned from; the rest calibrates."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -291,8 +291,7 @@ def baseline(
 
 def count_calibration_texts(texts: int) -> int:
     """Number of texts that calibrate a baseline of this many texts."""
-    held_out = texts - round(LEARNED * texts)
-    return held_out - held_out // 2
+    return texts - round(LEARNED * texts)
 
 
 def check_name(name: str | None) -> None:

@@ -16,9 +16,9 @@ from frostline.monitoring.reference_texts import FEWEST, MOST
 
 MOST_GROUPS = 4
 """Largest number of groups of calibration texts by length, each with p-values of its own."""
-FEWEST_PER_GROUP = 100
-"""Smallest number of texts in a group, for each group that there is: two groups have 200 texts each, four have 400."""
-CALIBRATED = 0.2
+FEWEST_PER_GROUP = 200
+"""Smallest number of texts in a group, for each group that there is: two groups have 400 texts each, four have 800."""
+CALIBRATED = 0.4
 """Share of the texts of a baseline that calibrates its p-values."""
 
 

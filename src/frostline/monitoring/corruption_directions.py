@@ -25,12 +25,15 @@ class Directions:
         return features @ self.weights.T + self.offsets
 
 
-def learn_directions(reference: Float[Tensor, "n f"], broken: Mapping[str, Float[Tensor, "m f"]]) -> Directions:
+def learn_directions(
+    reference: Float[Tensor, "n f"], broken: Mapping[str, Float[Tensor, "m f"]], penalty: float = PENALTY
+) -> Directions:
     """One direction per kind, on features centred on the reference and divided by their spread."""
     centre = reference.mean(0)
     spread = torch.cat([reference, *broken.values()]).std(0) + 1e-9
     scaled = (reference - centre) / spread
-    weights = torch.stack([logistic(scaled, (copies - centre) / spread)[1:] for copies in broken.values()]) / spread
+    solutions = [logistic(scaled, (copies - centre) / spread, penalty)[1:] for copies in broken.values()]
+    weights = torch.stack(solutions) / spread
     return Directions(tuple(broken), weights, -weights @ centre)
 
 

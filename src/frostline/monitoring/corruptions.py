@@ -6,7 +6,7 @@ the other reference texts, ``paraphrased`` takes words that are close in the mod
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,7 @@ def corruptions(texts: Sequence[str], tokenizer: Any, table: Float[Tensor, "v d"
     }
 
 
-def corrupted(texts: Sequence[str], kind: Corruption, *, seed: int) -> list[str]:
-    """One broken copy of each text; the copy of a text does not depend on the others."""
-    return [kind(text, np.random.default_rng([13, seed, number])) for number, text in enumerate(texts)]
+def corrupted(texts: Sequence[str], kind: Corruption, *, seed: int, numbers: Iterable[int] | None = None) -> list[str]:
+    """One broken copy of each text; it depends on the text and its number, 0, 1, 2 … if none are given."""
+    numbered = zip(range(len(texts)) if numbers is None else numbers, texts, strict=True)
+    return [kind(text, np.random.default_rng([13, seed, number])) for number, text in numbered]

@@ -13,7 +13,7 @@ Everything is torch, on the device of the states: code that runs beside a model 
 a GPU.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -23,7 +23,7 @@ from jaxtyping import Float
 from scipy.special import ndtri
 from torch import Tensor
 
-from frostline.monitoring.corruption_directions import Directions, learn_directions
+from frostline.monitoring.corruption_directions import PENALTY, Directions, learn_directions
 from frostline.monitoring.profile import Profile, resultants
 from frostline.monitoring.token_probes import Probes
 
@@ -105,19 +105,25 @@ class Detector:
 
     @classmethod
     def learn(
-        cls, reference: Profile, broken: Mapping[str, Profile], probes: Probes, calibration: Profile, *, seed: int
+        cls,
+        reference: Profile,
+        broken: Mapping[str, Profile],
+        probes: Probes,
+        *,
+        seed: int,
+        penalty: float = PENALTY,
     ) -> "Detector":
-        """Directions, codebook and density from the reference and its broken copies, standards from other texts."""
+        """Directions, codebook and density from the reference and its broken copies; standards are still to come."""
         pairs = min(len(reference), *(len(copies) for copies in broken.values()))
         directions = learn_directions(
-            reference[:pairs].features, {kind: copies.features for kind, copies in broken.items()}
+            reference[:pairs].features, {kind: copies.features for kind, copies in broken.items()}, penalty
         )
         numbers = reference.numbers.double()
         sizes, axes = torch.linalg.eigh(torch.cov(numbers.T))
         whitening = axes / (sizes.clamp_min(0) + SHRINKAGE * sizes.mean()).sqrt()
         codes = codebook(reference.passages.flatten(0, 1), seed=seed)
         empty = Standards(torch.zeros(0, len(TABLE)))
-        bare = cls(
+        return cls(
             directions,
             probes,
             codes,
@@ -127,12 +133,12 @@ class Detector:
             empty,
             empty,
         )
-        return bare.standardised(calibration)
 
-    def standardised(self, calibration: Profile) -> "Detector":
-        """The same detector with standards from these texts."""
-        ready = replace(self, kinds=Standards.fit(self.evidence(calibration)))
-        return replace(ready, parts=Standards.fit_tails(ready.raw(calibration)[0]))
+    def standardised(self, unseen: "Sequence[tuple[Detector, Profile]]") -> "Detector":
+        """The same detector with standards from detectors like it, each with texts that it has not learned from."""
+        kinds = Standards.fit(torch.cat([detector.evidence(texts) for detector, texts in unseen]))
+        raw = torch.cat([replace(detector, kinds=kinds).raw(texts)[0] for detector, texts in unseen])
+        return replace(self, kinds=kinds, parts=Standards.fit_tails(raw))
 
     def evidence(self, texts: Profile) -> Float[Tensor, "n kinds"]:
         """Evidence for every kind of broken text, then for every kind of changed word."""

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from frostline.monitoring.corruption_directions import logistic
+from frostline.monitoring.corruption_directions import PENALTY, logistic
 
 FEWEST = 50
 """Smallest number of changed, and of unchanged, tokens that a probe is learned from."""
@@ -43,13 +43,13 @@ class Probes:
 
 
 def learn_probe(
-    states: Float[Tensor, "t f"], changed: Bool[Tensor, " t"]
+    states: Float[Tensor, "t f"], changed: Bool[Tensor, " t"], penalty: float = PENALTY
 ) -> tuple[Float[Tensor, " f"], Float[Tensor, ""]] | None:
     """Weights and offset of the probe of one kind; None when too few tokens are changed or unchanged."""
     if min(int(changed.sum()), int((~changed).sum())) < FEWEST:
         return None
     centre, spread = states.mean(0), states.std(0) + 1e-3 * states.std() + 1e-9
-    solution = logistic((states[~changed] - centre) / spread, (states[changed] - centre) / spread)
+    solution = logistic((states[~changed] - centre) / spread, (states[changed] - centre) / spread, penalty)
     weights = solution[1:] / spread
     return weights, solution[0] - weights @ centre
 
