@@ -1,9 +1,9 @@
-"""certificate: a bound, proven for one run, on how far its tokens are from their limit (THEORY section 7).
+"""certificate: a bound, proven for one run, on how far its tokens are from their limit (THEORY section 7, eq. 20).
 
-Between the steps of a run any path through its tokens will do. We take cubic Hermite arcs, normalised, and bound their
-defect |ẋ − F(x)| inside every step. A token's angle θ to its own zero-temperature path then obeys θ' ≤ ℓθ + δ, with ℓ
-a bound of the flow's expansion over the ball of radius θ: the radius is guessed, the guess verified, then
-used. The mean map's own rounding plays no role: it moves the arcs, and the defect is measured on the arcs.
+Arcs through the tokens of the run have a defect |ẋ − F(x)| that is bounded inside every step. Two certificates follow
+from it. One compares each token with its own zero-temperature path: it pays e^{ℓt} and ends early. The other compares
+nothing: the flow draws a token to the limit on its side, the defect pushes it away, and as long as the first wins the
+token stays close. The mean map's own rounding plays no role: it moves the arcs, and the defect is measured on the arcs.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from frostline.analysis.arcs import Arc
+from frostline.analysis.distance import Measure
+from frostline.analysis.path_angles import PathAngles
 from frostline.analysis.replay import Node, one_run, replay, shares, velocity
+from frostline.analysis.sides import Contraction, Sides
 from frostline.arrays import as_float64, as_order
 from frostline.attention import is_plain
 from frostline.dynamics.simulation import Trajectory
@@ -20,24 +24,18 @@ from frostline.results import Result
 from frostline.sphere import unit_rows
 from frostline.theory.expansion import PAD, Derivative
 from frostline.theory.flow import zero_temperature
-from frostline.theory.limits import limit
+from frostline.theory.limits import Limit, limit
 from frostline.theory.regime import Regime
 from frostline.transport.index_coupling import power_mean
 
-VACUOUS = 2.0
-"""The diameter of the sphere; a bound of this size or more is vacuous."""
-PIECES = 8
-"""Pieces into which each step is cut to bound its defect; the evaluation of F costs no mean map."""
+DIAMETER = 2.0
+"""The diameter of the sphere: no distance is larger."""
 PATH_ERROR = 1e-9
 """The error zero_temperature guarantees, per 10/‖V‖ of time beyond the first; measured errors are below 1e-12."""
 LONGEST_GAP = 1.0
 """Largest gap between kept times, in units of 1/‖V‖, that can be certified without a replay."""
-ATTEMPTS = 8
-"""Tries to find a radius that holds for a step; a token for which none is found counts as lost."""
 STRAY = 1e-6
 """A replay that differs by this much from the kept tokens belongs to another run."""
-ROUNDING = 1e-13
-"""Relative rounding of the velocity of an arc and of the field."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,11 +44,18 @@ class Certificate(Result):
 
     target               "limit" (Π♯ρ₀), or "zero-temperature path" (ρ_t^∞) where the tokens have no limit
     p                    the order of the distance
-    times, values (k,)   the bound; ``vacuous`` (k,) marks values ≥ 2, which every distance satisfies
-    temperature (k,)     the part due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}
-    approach (k,)        the part present at zero temperature: W_p(ρ_t^∞, target), index coupling
+    times, values (k,)   the smaller of the two certificates
+    ruled_by             which one that is at each time: "path" or "sides"
+    by_path (k,)         the certificate by zero-temperature paths, ``temperature`` + ``approach`` token by token
+    by_sides (k,)        the certificate by sides (THEORY eq. 20); infinite where ``no_sides`` says why there is none
+    start                a lower bound of W_p at t = 0, exact for two atoms and for symmetric A; values that are not below
+                         it are ``vacuous`` (k,); 2, the diameter, for the target "zero-temperature path"
+    temperature (k,)     of ``by_path``, the part due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}
+    approach (k,)        of ``by_path``, the part present at zero temperature: W_p(ρ_t^∞, target), index coupling
     angles (k, n)        θ_i, a bound of each token's angle to its own zero-temperature path (π: unknown)
+    side_angles (k, n)   a bound of each token's angle to the limit on its side (to E where dim E > 1; π: unknown)
     defect (k,)          a bound of |ẋ − F(x)| up to then, over all tokens
+    no_sides             the reason why (20) does not apply, or ""
     """
 
     target: str
@@ -62,29 +67,41 @@ class Certificate(Result):
     angles: Float[np.ndarray, "k n"]
     defect: Float[np.ndarray, "k"]
     regime: Regime
+    ruled_by: tuple[str, ...]
+    by_path: Float[np.ndarray, "k"]
+    by_sides: Float[np.ndarray, "k"]
+    side_angles: Float[np.ndarray, "k n"]
+    start: float
+    no_sides: str
 
     @property
     def vacuous(self) -> Bool[np.ndarray, "k"]:
-        """Which values are no less than 2, the largest distance on the sphere."""
-        return ~(self.values < VACUOUS)
+        """Which values are no less than ``start``: the tokens are not known to have come closer than they were."""
+        return ~(self.values < self.start)
 
     def describe(self) -> str:
         """The bound at the last kept time, in words."""
         target = "its limit" if self.target == "limit" else "the zero-temperature path of the same tokens"
         t, value = self.times[-1], self.values[-1]
-        lost = int((self.angles[-1] >= np.pi).sum())
-        tail = f" {lost} of {self.angles.shape[1]} tokens could not be followed." if lost else ""
+        tail = self._unknown()
         if self.vacuous[-1]:
-            return f"Vacuous at t = {t:g}: the certificate is {value:.3g}, and no distance exceeds 2.{tail}"
-        return (
-            f"Certified at t = {t:g}: W{self.p:g} from this run to {target} is at most {value:.4g} "
-            f"({self.temperature[-1]:.3g} from temperature and steps, {self.approach[-1]:.3g} from the approach)."
-            f"{tail}"
-        )
+            least = f"W{self.p:g} at t = 0 is {self.start:.4g}" if self.target == "limit" else "no distance exceeds 2"
+            return f"Vacuous at t = {t:g}: the certificate is {value:.3g}, and {least}.{tail}"
+        if self.ruled_by[-1] == "sides":
+            reason = "by sides: each token against the pull of the limit on its side"
+        else:
+            reason = f"{self.temperature[-1]:.3g} from temperature and steps, {self.approach[-1]:.3g} from the approach"
+        return f"Certified at t = {t:g}: W{self.p:g} from this run to {target} is at most {value:.4g} ({reason}).{tail}"
+
+    def _unknown(self) -> str:
+        """How many tokens the certificate that ruled last could not follow, in words."""
+        angles = self.side_angles if self.ruled_by[-1] == "sides" else self.angles
+        lost = int((angles[-1] >= np.pi).sum())
+        return f" {lost} of {angles.shape[1]} tokens could not be followed." if lost else ""
 
 
 def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Certificate:
-    """Prove a bound of W_p from the tokens of a run to their limit, at every time it kept (THEORY section 7).
+    """Prove a bound of W_p from the tokens of a run to their limit, at every time it kept (THEORY section 7, eq. 20).
 
     Parameters
     ----------
@@ -126,22 +143,19 @@ def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Ce
         )
     B, V, A, _ = run.layers[0][0].matrices
     size = float(np.linalg.norm(V, 2)) or 1.0
-    derivative, unit = Derivative.scaled(A, B)
-    walk = _Walk(derivative)
+    walk = _Walk(Derivative.scaled(A, B), _Goal.of(run))
     kept = {float(time): as_float64(frame) for time, frame in zip(run.times, run.tokens, strict=True)}
-    angles, strays, defects = [], [], []
+    rows = []
     for node in replay(run, spacing=0.1 / size) if replayed else _kept(run, size):
-        walk.to(Node(node.time * unit, node.tokens), velocity(run.layers[0], node.tokens, run.weights) / unit)
+        walk.to(node, velocity(run.layers[0], node.tokens, run.weights))
         if node.time in kept:
-            angles.append(walk.theta)
-            strays.append(np.linalg.norm(kept[node.time] - node.tokens, axis=1))
-            defects.append(walk.worst * unit)
-    if len(angles) < len(run.times) or not max(stray.max() for stray in strays) < STRAY:
+            rows.append(walk.row(kept[node.time]))
+    if len(rows) < len(run.times) or not max(row.stray.max() for row in rows) < STRAY:
         raise BadRun(
             "replaying the run did not lead to the tokens it kept; it was not made by this stepper from this start "
             "(replayed=False certifies the kept times as they are)."
         )
-    return _closed(run, p, np.array(angles), np.array(strays), np.array(defects))
+    return _closed(run, p, walk, rows)
 
 
 def _kept(run: Trajectory, size: float) -> list[Node]:
@@ -163,147 +177,128 @@ def _kept(run: Trajectory, size: float) -> list[Node]:
     return [Node(float(time), unit_rows(frame)) for time, frame in zip(times, frames, strict=True)]
 
 
-class _Walk:
-    """Each token's angle to its zero-temperature path, bounded step by step."""
+@dataclass(frozen=True, eq=False)
+class _Goal:
+    """The limits of the tokens of a run; or why there are none, or no sides."""
 
-    def __init__(self, derivative: Derivative):
-        self.derivative, self.worst, self.theta = derivative, 0.0, np.zeros(0)
+    limit: Limit
+    start: Float[np.ndarray, "n d"]
+    tokens: Float[np.ndarray, "n d"] | None
+    """The limit of each token; None unless all have one."""
+
+    @classmethod
+    def of(cls, run: Trajectory) -> "_Goal":
+        target, start = limit([list(layer) for layer in run.layers]), unit_rows(as_float64(run.initial))
+        goal = target(start) if target.kind not in ("rotation", "mixed") else None
+        return cls(target, start, goal if goal is not None and np.isfinite(goal).all() else None)
+
+    def sides(self, derivative: Derivative) -> Sides | str:
+        """Sides to follow, or the reason why (20) does not apply."""
+        if self.tokens is None:
+            return "not every token has a limit"
+        law = Contraction.of(derivative, self.limit)
+        return law if isinstance(law, str) else Sides(law, self.start, self.tokens)
+
+    def least_distance(self, run: Trajectory, p: float) -> float:
+        """A lower bound of W_p from the initial tokens to their limits; the diameter where they have none.
+
+        No limit is closer than E. For two atoms W_p is exact.
+        """
+        if self.tokens is None or self.limit.basis is None:
+            return DIAMETER
+        measure = Measure.of_run(run, p, self.limit)
+        if measure.exact:
+            return measure.distance(self.start)
+        inside = np.linalg.norm(self.start @ np.asarray(self.limit.basis, dtype=np.float64).T, axis=1)
+        return float(power_mean(np.sqrt(np.maximum(2 - 2 * inside, 0.0)), shares(run), p)) / PAD
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """The state of a walk at one kept time, per token."""
+
+    stray: Float[np.ndarray, "n"]
+    """The chord from the kept token to the path that was certified."""
+    path_angles: Float[np.ndarray, "n"]
+    side_angles: Float[np.ndarray, "n"]
+    side_chords: Float[np.ndarray, "n"]
+    defect: float
+
+
+class _Walk:
+    """Both certificates, from node to node; in units in which A and B are of order one."""
+
+    def __init__(self, scaled: tuple[Derivative, float], goal: _Goal):
+        self.derivative, self.unit = scaled
+        self.goal, self.worst = goal, 0.0
+        self.path = PathAngles(len(goal.start))
+        sides = goal.sides(self.derivative)
+        self.sides, self.no_sides = (None, sides) if isinstance(sides, str) else (sides, "")
         self.last: tuple[Node, np.ndarray] | None = None
 
     def to(self, node: Node, slope: Float[np.ndarray, "n d"]) -> None:
         """Advance to this node, where the tokens move with the velocity ``slope``."""
-        if self.last is None:
-            self.theta = np.zeros(len(node.tokens))
-        else:
-            arc = _Arc.between(*self.last, node, slope)
-            self.theta = self._grown(arc)
+        if self.last is not None:
+            before, slope_before = self.last
+            h = (node.time - before.time) * self.unit
+            arc = Arc.between(h, before.tokens, slope_before / self.unit, node.tokens, slope / self.unit)
+            around = self.derivative.around(arc.middle)
+            defects, worst = arc.defects(self.derivative, around.steepness(arc.reach))
+            self.worst = max(self.worst, worst * self.unit)
+            self.path.advance(arc, around, defects)
+            if self.sides is not None:
+                self.sides.advance(arc, *around.scales(arc.reach), defects)
         self.last = node, slope
 
-    def _grown(self, arc: "_Arc") -> Float[np.ndarray, "n"]:
-        around = self.derivative.around(arc.middle)
-        defects = self._defects(arc, around.steepness(arc.reach))
-        total = defects.sum(0)
-        radius, verified = 1.5 * (self.theta + total) + 1e-15, np.zeros(len(total), dtype=bool)
-        for _ in range(ATTEMPTS):
-            # A verified radius implies a smaller one that holds as well.
-            rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
-            with np.errstate(over="ignore"):
-                highest = PAD * (self.theta + total) * np.exp(np.maximum(rate, 0.0) * arc.h)
-            verified |= highest < radius
-            radius = np.where(verified, np.minimum(radius, highest), 1.5 * highest)
-        rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
-        with np.errstate(over="ignore", invalid="ignore"):
-            # A defect in one piece grows over the rest of the step, at most the whole piece included.
-            left = arc.h * (1 - np.arange(PIECES) / PIECES)[:, None]
-            carried = (np.exp(rate * np.where(rate > 0, left, left - arc.h / PIECES)) * defects).sum(0)
-            theta = PAD * (self.theta * np.exp(rate * arc.h) + carried)
-        known = verified & (self.theta < np.pi) & (theta < np.pi)
-        return np.where(known, theta, np.pi)
-
-    def _defects(self, arc: "_Arc", steepness: Float[np.ndarray, "n"]) -> Float[np.ndarray, "pieces n"]:
-        """∫|ẋ − F(x)| over each piece of the step, bounded: its values at both ends, and its rise between."""
-        A, B = self.derivative.A, self.derivative.B
-        x, speed = arc.at(np.arange(PIECES + 1) / PIECES)
-        push = x @ A.T
-        push = push - (x * push).sum(-1, keepdims=True) * x
-        key = np.linalg.norm(x @ B, axis=-1, keepdims=True)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            sizes = np.linalg.norm(speed - push / key, axis=-1)
-            # Rounding of the arc's velocity (a difference over h) and of the field, whose denominator may be small.
-            field = np.linalg.norm(A, 2) / key[..., 0]
-            steep = np.linalg.norm(push, axis=-1) / key[..., 0] * (self.derivative.sigma[0] / key[..., 0])
-            sizes = sizes + ROUNDING * (arc.speed + field + steep) + 4e-16 / arc.h
-            rise = arc.acceleration + arc.speed * steepness
-            piece = arc.h / PIECES
-            defects = PAD * (piece * (sizes[1:] + sizes[:-1]) / 2 + rise * piece**2 / 4)
-            highest = np.maximum(sizes[1:], sizes[:-1]) + rise * piece / 2
-            self.worst = max(self.worst, float(np.where(np.isfinite(highest), highest, np.inf).max()))
-        return np.where(np.isfinite(defects), defects, np.inf)
-
-
-@dataclass(frozen=True, eq=False)
-class _Arc:
-    """x = z/|z| for the cubic z with the given ends and slopes; its bounds come from Bernstein's convex hulls."""
-
-    h: float
-    points: Float[np.ndarray, "4 n d"]
-    middle: Float[np.ndarray, "n d"]
-    reach: Float[np.ndarray, "n"]
-    """The arc stays within this angle of its middle."""
-    speed: Float[np.ndarray, "n"]
-    """|ẋ| is at most this."""
-    acceleration: Float[np.ndarray, "n"]
-    """The covariant acceleration |P_x ẍ| is at most this."""
-
-    @classmethod
-    def between(cls, start: Node, slope: np.ndarray, end: Node, end_slope: np.ndarray) -> "_Arc":
-        """The arc between two nodes with these velocities, and its bounds."""
-        h = end.time - start.time
-        points = np.stack([start.tokens, start.tokens + h / 3 * slope, end.tokens - h / 3 * end_slope, end.tokens])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            middle = unit_rows(start.tokens + end.tokens)
-            height = (points * middle).sum(-1)
-            least, size = height.min(0), np.linalg.norm(points, axis=-1)
-            # The points lie in a cone around the middle, and a cone narrower than a half-space is convex.
-            across = np.linalg.norm(points - height[..., None] * middle, axis=-1)
-            reach = PAD * np.arctan2(across, height).max(0)
-            velocity = 3 / h * np.linalg.norm(np.diff(points, axis=0), axis=-1).max(0)
-            bend = 6 / h**2 * np.linalg.norm(np.diff(points, 2, axis=0), axis=-1).max(0)
-            # P_xẍ = P_x z̈/|z| − 2ẋ⟨x,ż⟩/|z|; ⟨z,ż⟩ is rounding at both ends and changes by |ż|² + ⟨z,z̈⟩ between.
-            ends = [np.abs((node.tokens * f).sum(1)) for node, f in ((start, slope), (end, end_slope))]
-            drift = h / 2 * (velocity**2 + size.max(0) * bend) + np.maximum(*ends) + 1e-12 * velocity + 4e-16 / h
-            acceleration = bend / least + 2 * velocity * drift / least**3
-        inside = (least > 0.1) & np.isfinite(acceleration)
-        far = np.where(inside, 0.0, np.inf)
-        middle = np.where(inside[:, None], middle, start.tokens)
-        return cls(
-            h,
-            points,
-            middle,
-            np.where(inside, reach, np.pi),
-            velocity / np.maximum(least, 0.1) + far,
-            acceleration + far,
+    def row(self, kept: Float[np.ndarray, "n d"]) -> _Row:
+        """The state now, at a time at which the run kept these tokens."""
+        assert self.last is not None
+        unknown = np.full(len(kept), np.inf)
+        return _Row(
+            np.linalg.norm(kept - self.last[0].tokens, axis=1),
+            self.path.theta,
+            unknown if self.sides is None else self.sides.theta,
+            unknown if self.sides is None else self.sides.chords,
+            self.worst,
         )
 
-    def at(self, fractions: Float[np.ndarray, "k"]) -> tuple[Float[np.ndarray, "k n d"], Float[np.ndarray, "k n d"]]:
-        """Positions and velocities at these fractions of the step."""
-        s = np.asarray(fractions)
-        basis = np.stack([(1 - s) ** 3, 3 * s * (1 - s) ** 2, 3 * s**2 * (1 - s), s**3], axis=1)
-        slopes = np.stack([(1 - s) ** 2, 2 * s * (1 - s), s**2], axis=1)
-        z = np.tensordot(basis, self.points, axes=1)
-        w = np.tensordot(slopes, 3 / self.h * np.diff(self.points, axis=0), axes=1)
-        size = np.linalg.norm(z, axis=-1, keepdims=True)
-        x = z / size
-        return x, (w - (x * w).sum(-1, keepdims=True) * x) / size
 
-
-def _closed(run: Trajectory, p: float, angles: np.ndarray, strays: np.ndarray, defects: np.ndarray) -> Certificate:
-    """The certificate: each token's chord to its zero-temperature path, and that path's distance to the target."""
-    start = unit_rows(as_float64(run.initial))
-    layers = [list(layer) for layer in run.layers]
-    path = zero_temperature(layers, start, times=run.times)
-    target = limit(layers)
-    goal = target(start) if target.kind not in ("rotation", "mixed") else np.full_like(start, np.nan)
-    to_limit = bool(np.isfinite(goal).all())
+def _closed(run: Trajectory, p: float, walk: _Walk, rows: list[_Row]) -> Certificate:
+    """The certificate: each token's distance to the target, by its zero-temperature path and by its side."""
+    goal = walk.goal
+    path = zero_temperature([list(layer) for layer in run.layers], goal.start, times=run.times)
     # For a token whose zero-temperature path has ended only the diameter is known.
     alive = np.isfinite(path.tokens).all(-1)
     # The kept tokens, not the replayed ones, are what is certified.
-    angles = np.minimum(angles + 2 * np.arcsin(np.minimum(1.0, strays / 2)), np.pi)
+    strays = np.array([row.stray for row in rows])
+    off = 2 * np.arcsin(np.minimum(1.0, strays / 2))
+    angles = np.where(alive, np.minimum(np.array([row.path_angles for row in rows]) + off, np.pi), np.pi)
     path_error = PATH_ERROR * (1 + 0.1 * float(np.linalg.norm(run.layers[0][0].matrices.V, 2)) * run.times[:, None])
-    to_path = np.where(alive, 2 * np.sin(angles / 2), VACUOUS) + path_error
-    rest = np.where(alive, np.linalg.norm(path.tokens - goal, axis=-1), 0.0) if to_limit else np.zeros_like(to_path)
+    to_path = np.where(alive, 2 * np.sin(angles / 2), DIAMETER) + path_error
+    to_limit = goal.tokens is not None
+    rest = np.where(alive, np.linalg.norm(path.tokens - goal.tokens, axis=-1), 0.0) if to_limit else 0 * to_path
 
     def total(chords: np.ndarray) -> np.ndarray:
-        return power_mean(np.minimum(chords, VACUOUS), shares(run), p)
+        return power_mean(np.minimum(chords, DIAMETER), shares(run), p)
 
+    by_path = PAD * total(to_path + rest)
+    by_sides = np.full(len(rows), np.inf)
+    if walk.sides is not None:
+        by_sides = PAD * total(np.array([row.side_chords for row in rows]) + strays)
     return Certificate(
         target="limit" if to_limit else "zero-temperature path",
         p=p,
         times=run.times,
-        values=PAD * total(to_path + rest),
+        values=np.minimum(by_path, by_sides),
         temperature=total(to_path),
         approach=total(rest),
-        angles=np.where(alive, angles, np.pi),
-        defect=defects,
+        angles=angles,
+        defect=np.array([row.defect for row in rows]),
         regime=run.regime,
+        ruled_by=tuple(np.where(by_sides < by_path, "sides", "path").tolist()),
+        by_path=by_path,
+        by_sides=by_sides,
+        side_angles=np.minimum(np.array([row.side_angles for row in rows]) + off, np.pi),
+        start=goal.least_distance(run, p),
+        no_sides=walk.no_sides,
     )

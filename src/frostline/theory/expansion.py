@@ -123,7 +123,7 @@ class Around:
     product: Float[np.ndarray, "n"]
     """⟨G, q⟩"""
 
-    def _scales(self, radius: Float[np.ndarray, "n"]) -> tuple[np.ndarray, np.ndarray]:
+    def scales(self, radius: Float[np.ndarray, "n"]) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of |Bᵀy| over the ball: a vector moves by ‖B‖·chord, its square by (σ_max² − σ_min²)·sin."""
         high, low = self.of.sigma
         sine = np.sin(np.minimum(radius, np.pi / 2))
@@ -149,7 +149,7 @@ class Around:
 
     def expansion(self, radius: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         """A bound of λ_max(sym ∇F) over the geodesic ball of this radius around each token."""
-        least, most = self._scales(radius)
+        least, most = self.scales(radius)
         # vᵀSv and yᵀSy change by no more than spread·sin(angle) when v and y turn by that angle.
         change = self.of.spread * np.sin(np.minimum(radius, np.pi / 2))
         up = np.minimum(self.across + change, self.of.spectrum[-1])
@@ -167,7 +167,7 @@ class Around:
 
     def steepness(self, radius: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         """A bound of the operator norm of ∇F over the ball: a Lipschitz constant of F there."""
-        least, _ = self._scales(radius)
+        least, _ = self.scales(radius)
         change = self.of.spread * np.sin(np.minimum(radius, np.pi / 2))
         off = np.minimum(np.abs(self.along - self.of.centre) + change, self.of.spread / 2)
         G, q, _, _ = self._vectors(radius)
