@@ -13,14 +13,16 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from packaging.requirements import Requirement
 
 from tests.encoders import tiny
+from tests.monitoring.sentences import fresh, sentences
 
 ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 # Loops are compiled anew in each environment.
 pytestmark = pytest.mark.timeout(900)
 
@@ -102,9 +104,14 @@ def link(own, site):
             target.symlink_to(own.locate_file(path))
 
 
+def without_this_one():
+    """The environment variables without those that lead to the environment of the tests."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
 def run(python, *given, code=0, **more):
-    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run([python, *map(str, given)], capture_output=True, text=True, timeout=600, env=own, **more)
+    command = [python, *map(str, given)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=without_this_one(), **more)
     assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
     return done
 
@@ -184,6 +191,38 @@ def test_cluster(environment, tmp_path):
     spec.write_text(SWEEP)
     told = frostline(environment("cluster"), "sweep", spec, "--out", tmp_path / "runs", "--json", "--workers", "1")
     assert json.loads(told)["done"] == 2
+
+
+@pytest.mark.slow
+def test_the_figure_of_a_paper_needs_no_more_than_cluster(environment, tmp_path):
+    said = run(environment("cluster"), EXAMPLES / "phase_diagram.py", "out", "--seeds", 1, cwd=tmp_path).stdout
+    assert "figure.png" in said and (tmp_path / "out" / "figure.csv").exists()
+
+
+@pytest.mark.slow
+def test_the_audit_of_an_own_model_needs_no_more_than_encoders(environment, tmp_path):
+    said = run(environment("encoders"), EXAMPLES / "audit_own_model.py", "out", "--most", 24, cwd=tmp_path).stdout
+    assert "The adapter reproduces the model" in said and (tmp_path / "out" / "index.html").exists()
+
+
+@pytest.mark.slow
+def test_the_monitor_inside_a_web_program_needs_no_more_than_monitor(environment, tmp_path):
+    python = environment("monitor")
+    model = tiny.save(tiny.model("BERT", spread=0.1), tmp_path / "model")
+    (tmp_path / "normal.txt").write_text("\n".join(sentences(520, seed=0)))
+    frostline(python, "baseline", model, "--text", "normal.txt", "-o", "enc.frost", "-q", cwd=tmp_path)
+    command = [python, EXAMPLES / "monitor_in_fastapi.py", model, "enc.frost", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=without_this_one())
+    try:
+        lines = iter(process.stderr.readline, "")
+        url = next(found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+        body = json.dumps({"texts": [*fresh(2), "ice " * 40]}).encode()
+        with urlopen(Request(f"{url}/embed", body, {"Content-Type": "application/json"}), timeout=60) as reply:
+            answer = json.load(reply)
+        assert answer["p_values"][2] < min(answer["p_values"][:2]) and answer["reasons"][2]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
 
 
 def test_the_version_is_in_one_place():

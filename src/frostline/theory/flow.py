@@ -78,7 +78,9 @@ def zero_temperature(
     times : Array
         Ascending times ≥ 0.
     tolerance : float
-        Of the quadrature, relative; of the integration, per unit of path length. In [1e-13, 1e-2).
+        The largest error made per unit of the length that a token may travel, in [1e-13, 1e-2). On the exact path a
+        token is off by at most tolerance·t·‖V‖ at time t; with several heads or a key bias, errors made early also
+        grow or shrink with the flow.
 
     Returns
     -------

@@ -64,7 +64,8 @@ class Limit(Result):
     rate : float or None
         gap/σ_max(B), a lower bound of the asymptotic contraction rate of a token per unit time.
     tolerance : float or None
-        Eigenvalues with a real part at least this close (absolute) to μ were counted as being at μ.
+        Eigenvalues with a real part at least this close to μ were counted as being at μ: the ``tolerance`` of
+        ``limit``, given or decided, times ‖A‖.
     in_kernel : bool
         Whether E lies in ker Bᵀ: then τ → ∞ is reached at a finite time t (with a Jordan block never, t ~ log τ).
     plane : Array or None

@@ -68,7 +68,8 @@ def wasserstein(
     method : str
         "auto", or one of "atoms", "circle", "exact", "bracket".
     tolerance : float, optional
-        The bracket stops when (upper − lower)/upper is this small (0.02 by default).
+        The relative width (upper − lower)/upper that is small enough, 0.02 by default: a bracket stops there. Exact
+        methods are exact whatever it is.
     seconds : float, optional
         The bracket stops after about this time.
     plan : bool

@@ -51,8 +51,8 @@ def mean_map(
     weights : Array, optional
         The w_j, (n,), ≥ 0 with sum 1; equal by default.
     tolerance : float
-        The largest error |m − m_exact| of a query, rounding aside: about κ·ε for logits of size κ, with ε that of
-        float64 up to d = 8 and of the tokens' dtype above.
+        The largest error |m − m_exact| of a query; absolute, as means are no longer than 1. Rounding comes on top:
+        about κ·ε for logits of size κ, with ε that of float64 up to d = 8 and of the tokens' dtype above.
     engine : str
         "dense" sums every pair; "tree" (d ≤ 4, CPU) and "cuda" (d ≤ 8, GPU) leave out or merge sources within the
         tolerance; "auto" takes the fastest, and ``frostline.dynamics.mean_map.choose`` says which and why.
