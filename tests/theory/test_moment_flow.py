@@ -77,7 +77,7 @@ def test_tokens_that_weigh_on_themselves_are_slower():
     takes it into account."""
     head, x = problem("symmetric", 64, 1.5, 500)
     few, many = (fl.moment_flow(head, fl.Cloud(n, *moments(x)), [0.0, 0.5]) for n in (500, 10**9))
-    assert few.own.max() > 0.1 and many.own.max() < 1e-3
+    assert few.self_weight.max() > 0.1 and many.self_weight.max() < 1e-3
     assert np.linalg.norm(few.mean[-1]) < np.linalg.norm(many.mean[-1]) - 0.03
     assert distances(head, x, few, 0.1)[-1] < 0.1 * distances(head, x, many, 0.1)[-1] + 0.05
 

@@ -175,8 +175,8 @@ def joined(parts: Iterable[Measurements], encoder: Encoder, layers: Sequence[Fol
         sums.update(part.population)
     _limits(measured, [Glass(layer) for layer in layers], kept)
     # In the order of the texts, whatever the order of the parts: sums of numbers depend on it.
-    found = population_of(len(chosen.reference), [sums[number] for number in sorted(sums)]) if sums else None
-    return measured.clouds(found, layers=len(layers), heads=encoder.heads)
+    population = population_of(len(chosen.reference), [sums[number] for number in sorted(sums)]) if sums else None
+    return measured.clouds(population, layers=len(layers), heads=encoder.heads)
 
 
 def measure_part(

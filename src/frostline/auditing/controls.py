@@ -68,8 +68,8 @@ def measured_on(
     if isinstance(reference, Tokenized):
         reference = population(encoder, layers, model, reference, tick=tick_reference)
     last = norm_before(encoder, encoder.layers)
-    own = every_second(len(tokenized.ids)) if reference is None else ()
-    clouds = measuring(encoder, layers, last, model, tokenized, reference=own, tick=tick)
+    among = every_second(len(tokenized.ids)) if reference is None else ()
+    clouds = measuring(encoder, layers, last, model, tokenized, reference=among, tick=tick)
     usual = clouds.population if reference is None else reference
     assert usual is not None
     moved = None

@@ -72,8 +72,8 @@ def law(audit: Audit) -> Figure:
     (left, right), figure = plot.panels(2)
     for control, style, colour in ((RANDOM, "s:", plot.NOWHERE), (SHUFFLED, "^--", plot.INK)):
         median = np.median([table[f"explained_{name}{control}"] for name in RICHNESS], axis=1)
-        label = f"{control.removeprefix(', ')}, median layer"
-        left.plot(x, np.maximum(median, LOWEST), style, ms=4, lw=1, color=colour, label=label)
+        name = f"{control.removeprefix(', ')}, median layer"
+        left.plot(x, np.maximum(median, LOWEST), style, ms=4, lw=1, color=colour, label=name)
     for number in range(layers):
         shares = np.array([table[f"explained_{name}"][number] for name in RICHNESS])
         label = f"layer {number}" if number in (0, layers - 1) else None

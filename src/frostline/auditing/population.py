@@ -69,8 +69,8 @@ def only_ends(ids: Iterable[Sequence[int]]) -> bool:
 
 def every_second(count: int) -> list[int]:
     """Numbers of the texts that are the reference of a corpus of their own: every second one, or the only one."""
-    own = range(1, count, 2) if count > 1 else range(count)
-    return [own[k] for k in evenly_spread(len(own), REFERENCE_TEXTS)]
+    second = range(1, count, 2) if count > 1 else range(count)
+    return [second[k] for k in evenly_spread(len(second), REFERENCE_TEXTS)]
 
 
 def population(

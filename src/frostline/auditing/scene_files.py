@@ -52,7 +52,7 @@ def read_sights(blob: bytes, layers: int, heads: int, texts: Sequence[tuple[int,
         arrays = load(blob)
     except (SafetensorError, KeyError) as error:
         raise ValueError(str(error)) from None
-    found = []
+    sights = []
     for number, (kept, length) in enumerate(texts):
         text: Arrays = {}
         for name, shape in shapes_of(layers, heads, kept, len(FRAMES)).items():
@@ -62,8 +62,8 @@ def read_sights(blob: bytes, layers: int, heads: int, texts: Sequence[tuple[int,
             text[name] = array
         if not _sensible(text, length):
             raise ValueError(f"{number}")
-        found.append(text)
-    return found
+        sights.append(text)
+    return sights
 
 
 def _sensible(text: Arrays, length: int) -> bool:

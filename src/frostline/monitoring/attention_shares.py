@@ -35,8 +35,8 @@ class Places:
         last = (start + present.sum(1) - 1).clamp_min(0)
         inner = inside(present)
         around = pad(inner, (1, 1))
-        own = (torch.ones_like(inner), (last != start)[:, None].expand_as(inner), inner, around[:, :-2], around[:, 2:])
-        atoms = torch.stack(own)
+        ends = (torch.ones_like(inner), (last != start)[:, None].expand_as(inner))
+        atoms = torch.stack([*ends, inner, around[:, :-2], around[:, 2:]])
         count = inner.sum(1, keepdim=True) - atoms[2:].sum(0)
         return cls(present, start, last, atoms, count.float())
 
@@ -101,7 +101,7 @@ def per_head(x: Float[Tensor, "b n h k"], matrices: Float[Tensor, "h k m"]) -> F
 
 
 def mean_value(
-    own: Shares,
+    paid: Shares,
     query: Float[Tensor, "b n h k"],
     value: Float[Tensor, "b n h k"],
     mean: Float[Tensor, "h k"],
@@ -110,12 +110,12 @@ def mean_value(
 ) -> Float[Tensor, "b n h k"]:
     """The mean that every head returns, with the values' mean and their covariance with the keys (key, value)."""
     rows = torch.arange(len(value), device=value.device)
-    weights = own.weights[..., None]
-    moved = own.tilt[..., None] * query.shape[-1] ** -0.5 * per_head(query, covariance)
-    found = weights[5] * (mean + moved)
-    found += weights[0] * value[rows, places.start][:, None]
-    found += weights[1] * value[rows, places.last][:, None]
-    found += weights[2] * value
-    found[:, 1:] += weights[3, :, 1:] * value[:, :-1]
-    found[:, :-1] += weights[4, :, :-1] * value[:, 1:]
-    return found
+    weights = paid.weights[..., None]
+    moved = paid.tilt[..., None] * query.shape[-1] ** -0.5 * per_head(query, covariance)
+    total = weights[5] * (mean + moved)
+    total += weights[0] * value[rows, places.start][:, None]
+    total += weights[1] * value[rows, places.last][:, None]
+    total += weights[2] * value
+    total[:, 1:] += weights[3, :, 1:] * value[:, :-1]
+    total[:, :-1] += weights[4, :, :-1] * value[:, 1:]
+    return total

@@ -30,7 +30,7 @@ LAYERS = 2
 def layers_of(encoder: Encoder, clouds: Sequence[int]) -> tuple[int, ...]:
     """Numbers of the layers whose inside a deep profile reads: the last two that a cloud enters.
 
-    None where positions act inside attention (relative, rotary): moments of keys without places say nothing there.
+    No layer where positions act inside attention (relative, rotary): moments of keys without places say nothing there.
     """
     return tuple(clouds[:-1][-LAYERS:]) if encoder.positions == "added" and encoder.family.reads == "text" else ()
 
@@ -113,19 +113,19 @@ class ReferenceCloud:
 
     def gather(self, insides: Sequence[Inside], present: Bool[Tensor, "b n"]) -> Gathering:
         """Resultant length of the centred tokens after the attention half, and the one that the law expects."""
-        found = [self._gather([own[rows] for own in insides], present[rows]) for rows in _portions(present)]
-        return Gathering.joined(found)
+        portions = [self._gather([part[rows] for part in insides], present[rows]) for rows in _portions(present)]
+        return Gathering.joined(portions)
 
     def _gather(self, insides: Sequence[Inside], present: Bool[Tensor, "b n"]) -> Gathering:
         assert self.output is not None and self.bias is not None
         places = Places.of(present)
         observed, expected = [], []
-        for number, own in enumerate(insides):
-            paid = shares(own.query, own.key, self.keys[number], self.keys_keys[number], places)
-            means = mean_value(paid, own.query, own.value, self.values[number], self.keys_values[number], places)
+        for number, layer in enumerate(insides):
+            paid = shares(layer.query, layer.key, self.keys[number], self.keys_keys[number], places)
+            means = mean_value(paid, layer.query, layer.value, self.values[number], self.keys_values[number], places)
             update = means.flatten(2) @ self.output[number].T + self.bias[number]
-            observed.append(_resultant(own.tokens + own.update, places))
-            expected.append(_resultant(own.tokens + update, places))
+            observed.append(_resultant(layer.tokens + layer.update, places))
+            expected.append(_resultant(layer.tokens + update, places))
         raw = torch.stack(expected, 1)
         return Gathering(torch.stack(observed, 1), raw + _one_and_share(present.sum(1).float()) @ self.line.T)
 
@@ -171,8 +171,8 @@ class MomentSums:
         chosen = inside(present)
         self._count += float(chosen.sum())
         sums = []
-        for own in insides:
-            key, value = own.key[chosen].double(), own.value[chosen].double()
+        for layer in insides:
+            key, value = layer.key[chosen].double(), layer.value[chosen].double()
             keys = key.transpose(0, 1)
             sums.append([key.sum(0), value.sum(0), keys.mT @ keys, keys.mT @ value.transpose(0, 1)])
         before = self._sums or [[torch.zeros_like(new) for new in layer] for layer in sums]
@@ -181,10 +181,10 @@ class MomentSums:
     def cloud(self) -> ReferenceCloud:
         """The reference cloud of these tokens; its error is not known yet."""
         count = max(self._count, 1.0)
-        found = []
+        moments = []
         for key, value, keys_keys, keys_values in self._sums:
             mean, other = key / count, value / count
-            found.append(
+            moments.append(
                 (
                     mean,
                     other,
@@ -192,6 +192,6 @@ class MomentSums:
                     keys_values / count - mean[:, :, None] * other[:, None],
                 )
             )
-        keys, values, keys_keys, keys_values = (torch.stack(each).float() for each in zip(*found, strict=True))
+        keys, values, keys_keys, keys_values = (torch.stack(each).float() for each in zip(*moments, strict=True))
         none = torch.zeros(len(self.layers), 2)
         return ReferenceCloud(self.layers, keys, values, keys_keys, keys_values, none, none[:, 0])

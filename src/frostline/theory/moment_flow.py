@@ -48,7 +48,7 @@ class MomentFlow(Result):
         The estimated error of both, √(|δμ|² + ‖δΣ‖²), (k,): what the third cumulant and the tokens' own weights change.
     sigma : ndarray
         The standard deviation of the logits (k,), in the root mean square over tokens.
-    own : ndarray
+    self_weight : ndarray
         The weight that a token gives to itself, in the mean over tokens, (k,).
     freezing : float
         σ_N of the cloud.
@@ -68,7 +68,7 @@ class MomentFlow(Result):
     covariance: Float[np.ndarray, "k d d"]
     error: Float[np.ndarray, " k"]
     sigma: Float[np.ndarray, " k"]
-    own: Float[np.ndarray, " k"]
+    self_weight: Float[np.ndarray, " k"]
     freezing: float
     holds_until: float
 
@@ -134,12 +134,16 @@ def moment_flow(head: Heads, cloud: Cloud, times: Array) -> MomentFlow:
     start = projected_gaussian(cloud.mean, cloud.covariance / (cloud.total_variance / (1 - cloud.mean @ cloud.mean)))
     system = _System.of(one, float(cloud.count))
     plain, full = (_integrate(system, start, moments, further=further) for further in (False, True))
-    looks = [system.look(law) for law in full]
+    seen = [system.measured(law) for law in full]
     off = [
         np.hypot(np.linalg.norm(a.mean - b.mean), np.linalg.norm(a.covariance - b.covariance))
         for a, b in zip(plain, full, strict=True)
     ]
-    error, sigma, edge = np.array(off), np.array([look[0] for look in looks]), float(freezing(float(cloud.count)))
+    error, sigma, edge = (
+        np.array(off),
+        np.array([deviation for deviation, _ in seen]),
+        float(freezing(float(cloud.count))),
+    )
     held = np.cumprod((error <= HOLDS) & (sigma <= edge)).astype(bool)
     return MomentFlow(
         times=moments,
@@ -147,7 +151,7 @@ def moment_flow(head: Heads, cloud: Cloud, times: Array) -> MomentFlow:
         covariance=np.array([law.covariance for law in full]),
         error=error,
         sigma=sigma,
-        own=np.array([look[1] for look in looks]),
+        self_weight=np.array([weight for _, weight in seen]),
         freezing=edge,
         holds_until=float(moments[held][-1]) if held.any() else -np.inf,
     )
@@ -180,10 +184,10 @@ class _System:
         turned = (stretch + np.outer(shift, law.mean)) @ law.spread
         if further:
             z = law.points(self.normal)
-            x, p, _, own = self._queries(law, z)
+            x, p, _, self_weight = self._queries(law, z)
             # What (16) leaves out of the mean map: ½κ₃(p,p,·), and the token itself.
             cloud = law.third(p) / 2
-            terms = cloud + own[:, None] * (x - law.mean - p @ law.covariance - cloud)
+            terms = cloud + self_weight[:, None] * (x - law.mean - p @ law.covariance - cloud)
             rest = np.linalg.norm(z, axis=1, keepdims=True) * (terms @ self.V.T)
             centre = centre + rest.mean(0)
             turned = turned + rest.T @ (z - law.centre) / len(z)
@@ -191,10 +195,10 @@ class _System:
         growth = (law.centre @ centre + np.trace(spread) / 2) / (law.centre @ law.centre + np.trace(law.spread))
         return centre - growth * law.centre, spread - 2 * growth * law.spread
 
-    def look(self, law: ProjectedGaussian) -> tuple[float, float]:
+    def measured(self, law: ProjectedGaussian) -> tuple[float, float]:
         """σ of the logits, and a token's weight on itself."""
-        _, _, variance, own = self._queries(law, law.points(self.normal))
-        return float(np.sqrt(variance.mean())), float(own.mean())
+        _, _, variance, self_weight = self._queries(law, law.points(self.normal))
+        return float(np.sqrt(variance.mean())), float(self_weight.mean())
 
     def _queries(
         self, law: ProjectedGaussian, z: Float[np.ndarray, "n d"]

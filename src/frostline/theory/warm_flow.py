@@ -256,16 +256,16 @@ def _roots(poles: Float[np.ndarray, " g"], sizes: Float[np.ndarray, " g"]) -> li
 
     total = float(np.linalg.norm(sizes))
     # At a pole's own distance sᵢ the length is at least one, at the distance of them all at most.
-    found = [_between(length, poles[-1] + sizes[-1], poles[-1] + total)]
-    found.append(_between(length, poles[0] - total, poles[0] - sizes[0]))
+    roots = [_between(length, poles[-1] + sizes[-1], poles[-1] + total)]
+    roots.append(_between(length, poles[0] - total, poles[0] - sizes[0]))
     for (low, high), (left, right) in zip(pairwise(poles), pairwise(sizes), strict=True):
         start, stop = low + left, high - right
         if not (start < stop and slope(start) > 0 > slope(stop)):
             continue
         lowest = float(brentq(slope, start, stop, xtol=1e-15))
         if length(lowest) <= 0:
-            found += [_between(length, start, lowest), _between(length, lowest, stop)]
-    return found
+            roots += [_between(length, start, lowest), _between(length, lowest, stop)]
+    return roots
 
 
 def _between(length: Callable[[float], float], low: float, high: float) -> float:
@@ -288,15 +288,15 @@ def _by_eigenvalues(push: Push) -> Float[np.ndarray, "r d"]:
             x = vector[:d].real
             norm = np.linalg.norm(x)
             starts += [(sign * x / norm, scale * value.real) for sign in (1.0, -1.0) if norm > 0]
-    own, axes = np.linalg.eig(M)
-    for value, axis in zip(own, axes.T, strict=True):
+    eigenvalues, axes = np.linalg.eig(M)
+    for value, axis in zip(eigenvalues, axes.T, strict=True):
         if abs(value.imag) <= REAL * scale:
             base = np.linalg.lstsq(value.real * np.eye(d) - M, a, rcond=SAME)[0]
             left = 1 - base @ base
             e = axis.real / np.linalg.norm(axis.real)
             starts += [(base + sign * np.sqrt(left) * e, value.real) for sign in (1.0, -1.0) if left >= 0]
-    found = [x for x in (_newton(push, x, value) for x, value in starts) if x is not None]
-    return _distinct(np.array(found).reshape(-1, d))
+    points = [x for x in (_newton(push, x, value) for x, value in starts) if x is not None]
+    return _distinct(np.array(points).reshape(-1, d))
 
 
 def _newton(push: Push, x: Float[np.ndarray, " d"], value: float) -> Float[np.ndarray, " d"] | None:
