@@ -36,7 +36,7 @@ from frostline.monitoring.detector import Standards, soft_maximum
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
 from frostline.monitoring.learning import COPIES
 from frostline.monitoring.reference_cloud import Inside, MomentSums, ReferenceCloud, insides
-from frostline.monitoring.reference_texts import LONGEST, have_tokens
+from frostline.monitoring.reference_texts import LONGEST
 
 NEVER = -1e30
 """Logit of a token that is not attended to."""
@@ -224,16 +224,14 @@ def main() -> None:
         return seen[id(texts)]
 
     learned = reader.learned
-    standards, judging = learned.standards["full"], learned.judging["full"]
+    # The part is not cross-fitted: half of the held-out texts are its standards, the others calibrate.
     half = len(reader.held_out) // 2
+    unseen, judging = learned.unseen("full"), learned.judging["full"][half:]
     reference, own_standards = attention(reader.reference[:COPIES]), attention(reader.held_out[:half])
     own_judging = attention(reader.held_out[half:])
     broken = {}
-    for kind, corruption in reader.kinds.items():
-        whole = reader.reference[:COPIES]
-        copies = corrupted(whole, corruption, seed=0)
-        texts = zip(copies, whole, have_tokens(copies, reader.tokenizer), strict=True)
-        broken[kind] = attention([copy if readable else text for copy, text, readable in texts])
+    for kind in reader.kinds:
+        broken[kind] = attention(learned.broken_copies(kind))
     parts = {of: Part(of, reference, broken, own_standards) for of in ("weights", "law")}
     known = {name: both(shifts[name])[1] for name in ("SNLI", "20 Newsgroups", "shuffled")}
     found: dict[str, Any] = {
@@ -242,7 +240,7 @@ def main() -> None:
     }
     detector = learned.judge("full").detector
     for name, (good, bad) in pairs.items():
-        mine, less = without(detector, name, standards) if name in reader.kinds else (detector, lambda x: x)
+        mine, less = without(detector, name, unseen) if name in reader.kinds else (detector, lambda x: x)
         normal, shifted = both(good), both(bad)
         row: dict[str, Any] = {"shift": name}
 

@@ -8,7 +8,7 @@ kind. Files of DIR are tab-separated, text last.
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,21 +87,28 @@ def _mahalanobis(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return lambda y: np.square((y - centre) @ whitening).sum(1)
 
 
-def without(detector: Detector, kind: str, standards: Profile) -> tuple[Detector, Callable[[Profile], Profile]]:
+Unseen = Sequence[tuple[Detector, Profile]]
+"""Detectors of the folds, each with the texts that it has not learned from."""
+
+
+def without(detector: Detector, kind: str, unseen: Unseen) -> tuple[Detector, Callable[[Profile], Profile]]:
     """The same detector as if this kind of corruption had never been seen, and what it must be shown."""
-    told, probed = detector.directions, detector.probes
-    kept = [number for number, name in enumerate(told.kinds) if name != kind]
-    words = [number for number, name in enumerate(probed.kinds) if name != kind]
-    bare = dataclasses.replace(
-        detector,
-        directions=Directions(tuple(told.kinds[k] for k in kept), told.weights[kept], told.offsets[kept]),
-        probes=Probes(tuple(probed.kinds[k] for k in words), probed.weights[:, words], probed.offsets[words]),
-    )
+    kinds, probed = detector.directions.kinds, detector.probes.kinds
+    kept = [number for number, name in enumerate(kinds) if name != kind]
+    words = [number for number, name in enumerate(probed) if name != kind]
+
+    def bare(one: Detector) -> Detector:
+        directions, probes = one.directions, one.probes
+        return dataclasses.replace(
+            one,
+            directions=Directions(tuple(kinds[k] for k in kept), directions.weights[kept], directions.offsets[kept]),
+            probes=Probes(tuple(probed[k] for k in words), probes.weights[:, words], probes.offsets[words]),
+        )
 
     def less(texts: Profile) -> Profile:
         return dataclasses.replace(texts, words=texts.words[:, words])
 
-    return bare.standardised(less(standards)), less
+    return bare(detector).standardised([(bare(one), less(texts)) for one, texts in unseen]), less
 
 
 class Reader:
@@ -153,12 +160,12 @@ def gather(reader: Reader, data: Path, console: Console) -> dict[str, tuple[Mapp
 def evaluate(reader: Reader, found: dict[str, tuple[Mapping[str, Profile], ...]]) -> dict[str, Any]:
     learned = reader.learned
     levels = {level: learned.judge(level).detector for level in learned.levels}
-    detector, standards, judges = levels["full"], learned.standards["full"], learned.judging["full"]
+    detector, unseen, judges = levels["full"], learned.unseen("full"), learned.judging["full"]
     rivals = peers(learned.reference["full"])
     rows = []
     for name, (good, bad) in found.items():
         a, b = good["full"], bad["full"]
-        mine, less = without(detector, name, standards) if name in reader.kinds else (detector, lambda x: x)
+        mine, less = without(detector, name, unseen) if name in reader.kinds else (detector, lambda x: x)
         parts_of = [mine(less(texts))[0] for texts in (a, b)]
         normal_scores, shifted_scores = (soft_maximum(parts) for parts in parts_of)
         scores = {"ours": (normal_scores.numpy(), shifted_scores.numpy())}

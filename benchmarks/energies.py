@@ -20,6 +20,7 @@ from frostline.encoders.forward import batches
 from frostline.encoders.spectra import Factors
 from frostline.encoders.tokenization import tokenize
 from frostline.monitoring.corruptions import corrupted
+from frostline.monitoring.cross_fitting import cross_fit
 from frostline.monitoring.detector import Detector
 from frostline.monitoring.hooks import HiddenStates, Tap
 from frostline.monitoring.profile import Profile
@@ -79,7 +80,7 @@ def main() -> None:
     train = lines(given.data / "sst-train.txt")
     reader = Reader(given.model, train, console)
     energies = Energies(reader)
-    reference, held_out = reader.reference, reader.held_out
+    reference = reader.reference
     learned = reader.learned
     test = lines(given.data / "sst-test.txt")
     originals, perturbed = attacked(given.data / "sst2-textfooler.csv")
@@ -97,23 +98,18 @@ def main() -> None:
     copies = {
         kind: (
             learned.broken["full"][kind][:COPIES],
-            energies(corrupted(reference[:COPIES], corruption, seed=0)),
+            energies(learned.broken_copies(kind)[:COPIES]),
         )
-        for kind, corruption in reader.kinds.items()
+        for kind in reader.kinds
     }
-    standards = (learned.standards["full"], energies(held_out[: len(held_out) // 2]))
 
     results: Mapping[str, list[float]] = {name: [] for name in sets if name not in ("test", "originals")}
     for more in (False, True):
-        detector = Detector.learn(
-            _with(own, more),
-            {kind: _with(pair, more) for kind, pair in copies.items()},
-            learned.probes["full"],
-            _with(standards, more),
-            seed=0,
-        )
+        profiles = _with(own, more), {kind: _with(pair, more) for kind, pair in copies.items()}
+        unseen = cross_fit(*profiles, learned.probes_without_fold["full"], seed=0)
+        detector = Detector.learn(*profiles, learned.probes["full"], seed=0).standardised(unseen)
         for name, values in results.items():
-            mine, less = without(detector, name, _with(standards, more)) if name in kinds else (detector, lambda x: x)
+            mine, less = without(detector, name, unseen) if name in kinds else (detector, lambda x: x)
             normal = seen["originals" if name == "TextFooler" else "test"]
             a, b = mine.score(less(_with(normal, more))), mine.score(less(_with(seen[name], more)))
             values.append(auroc(a.numpy(), b.numpy()))

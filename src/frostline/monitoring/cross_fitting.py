@@ -4,6 +4,9 @@ The texts are parted into folds. A broken copy belongs to the fold of its origin
 elsewhere are of that fold too. For each fold a detector is learned from all other texts and their copies; what it says
 of the fold's own texts is what the detector of all texts would say of new ones, nearly, so that no text has to be held
 out for the standards.
+
+Probes of words are learned in each fold by itself: their mean is the probe of all texts, and the mean of the others is
+the one that has not seen a fold. So they cost no more than a single probe.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,49 +22,52 @@ from frostline.monitoring.detector import Detector
 from frostline.monitoring.profile import Profile
 from frostline.monitoring.token_probes import Probes
 
-FOLDS = 2
-"""Number of folds. With two, all probes together are learned from each text once, as if there were none."""
-FOLD_PENALTY = PENALTY * (FOLDS - 1) / FOLDS
-"""Penalty of the squared weights in the detector of a fold: the same for each text that it learns from."""
+FOLDS = 4
+"""Number of folds."""
 LearnedProbe: TypeAlias = tuple[Tensor, Tensor]
 """Weights and offset of the probe of one kind."""
 
 
 def in_fold(count: int, fold: int) -> Bool[Tensor, " n"]:
-    """True for the texts of a fold: every second one, as texts are in random order and only the first have copies."""
+    """True for the texts of a fold: every fourth one, as texts are in random order and only the first have copies."""
     return torch.arange(count) % FOLDS == fold
 
 
-def fold_probes(learned: Mapping[str, Sequence[LearnedProbe | None]], clouds: int, dimension: int) -> list[Probes]:
-    """The probes of every fold, of the kinds that could be learned for all folds."""
-    kinds = [kind for kind, of_folds in learned.items() if all(probe is not None for probe in of_folds)]
-    found = []
+def probes_of_folds(learned: Mapping[str, Sequence[LearnedProbe | None]], clouds: int, dimension: int) -> list[Probes]:
+    """The probes that were learned in every fold, of the kinds that could be learned in all of them."""
+    kinds = tuple(kind for kind, of_folds in learned.items() if all(probe is not None for probe in of_folds))
+    folds = []
     for fold in range(FOLDS):
         probes = [probe for kind in kinds if (probe := learned[kind][fold]) is not None]
         weights = [weights.reshape(clouds, dimension) for weights, _ in probes]
-        found.append(
-            Probes(tuple(kinds), torch.stack(weights, 1), torch.stack([offset for _, offset in probes]))
+        folds.append(
+            Probes(kinds, torch.stack(weights, 1).contiguous(), torch.stack([offset for _, offset in probes]))
             if probes
             else Probes((), torch.zeros(clouds, 0, dimension), torch.zeros(0))
         )
-    return found
+    return folds
 
 
 def mean_probes(folds: Sequence[Probes]) -> Probes:
-    """The mean of the probes of all folds, which has learned from all texts."""
+    """The mean of the probes of several folds."""
     weights = torch.stack([probes.weights for probes in folds]).mean(0)
     return Probes(folds[0].kinds, weights.contiguous(), torch.stack([probes.offsets for probes in folds]).mean(0))
 
 
+def probes_without_fold(folds: Sequence[Probes]) -> list[Probes]:
+    """For every fold the mean of the probes of all others."""
+    return [mean_probes([probes for other, probes in enumerate(folds) if other != fold]) for fold in range(len(folds))]
+
+
 def side_by_side(folds: Sequence[Probes]) -> Probes:
-    """The probes of all folds as one, to read texts with all of them in one pass."""
+    """The probes for all folds as one, to read texts with all of them in one pass."""
     kinds = tuple(kind for probes in folds for kind in probes.kinds)
     weights = torch.cat([probes.weights for probes in folds], 1)
     return Probes(kinds, weights.contiguous(), torch.cat([probes.offsets for probes in folds]))
 
 
 def with_words_of_fold(texts: Profile) -> Profile:
-    """The profile with the evidence of the probes of each text's own fold, of all that were read side by side."""
+    """The profile with the evidence of the probes for each text's own fold, of all that were read side by side."""
     columns = texts.words.reshape(len(texts), FOLDS, -1)
     return replace(texts, words=columns[torch.arange(len(texts)), torch.arange(len(texts)) % FOLDS])
 
@@ -71,12 +77,14 @@ def cross_fit(
 ) -> list[tuple[Detector, Profile]]:
     """For each fold a detector that has learned without it, and its texts; words are those of ``with_words_of_fold``.
 
-    Texts and broken copies are in the same order: the copy of a text has the same number.
+    Texts and broken copies are in the same order: the copy of a text has the same number. ``probes`` are those that
+    have learned without each fold.
     """
     pairs = []
-    for fold, of_fold in enumerate(probes):
+    for fold, without in enumerate(probes):
         own = in_fold(len(reference), fold)
         others = {kind: copies[~in_fold(len(copies), fold)] for kind, copies in broken.items()}
-        detector = Detector.learn(reference[~own], others, of_fold, seed=seed, penalty=FOLD_PENALTY)
-        pairs.append((detector, reference[own]))
+        # The penalty is the same for each text that is learned from.
+        penalty = PENALTY * (FOLDS - 1) / FOLDS
+        pairs.append((Detector.learn(reference[~own], others, without, seed=seed, penalty=penalty), reference[own]))
     return pairs

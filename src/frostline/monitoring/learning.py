@@ -11,15 +11,15 @@ from frostline.encoders.live_model import Model
 from frostline.encoders.load import Encoder
 from frostline.encoders.tokenization import Tokenized, tokenize
 from frostline.monitoring.calibration import Conformal
-from frostline.monitoring.corruptions import LOCAL, Corruption, corrupted, corruptions
+from frostline.monitoring.corruption_directions import PENALTY
+from frostline.monitoring.corruptions import LOCAL, corrupted, corruptions
 from frostline.monitoring.cross_fitting import (
-    FOLD_PENALTY,
     FOLDS,
     LearnedProbe,
     cross_fit,
-    fold_probes,
-    in_fold,
     mean_probes,
+    probes_of_folds,
+    probes_without_fold,
     side_by_side,
     with_words_of_fold,
 )
@@ -41,10 +41,10 @@ PROBED = 10**8
 class Learning:
     """Profiles of the reference and of its broken copies, and the judges learned from them.
 
-    Every kind of broken copy is read once and then forgotten. Standards come from the reference itself, by cross-fitting:
-    the held-out texts are only compared with. No score depends on them, so that p-values are ranks among texts that are
-    exchangeable with every new one of the same source. (The line and the spread of a reference cloud come from them too;
-    these are no part of a score.)
+    Every kind of broken copy is read once and then forgotten. Standards come from the reference itself, by
+    cross-fitting. No score depends on the held-out texts: these and a new text of the same source are exchangeable, so
+    that a p-value is at most α with probability at most α, however good or bad directions and standards are. (The line
+    and the spread of a reference cloud come from held-out texts too; they are no part of a score.)
     """
 
     def __init__(
@@ -65,27 +65,31 @@ class Learning:
         self.seed = seed
         self._encoder, self._model, self._tokenizer = encoder, model, tokenizer
         table = model.get_input_embeddings().weight
-        kinds_of_folds = [corruptions(reference[fold::FOLDS], tokenizer, table) for fold in range(FOLDS)]
-        total = len(kinds_of_folds[0]) + 2
+        self._originals = reference[:COPIES]
+        self._kinds_of_folds = [corruptions(reference[fold::FOLDS], tokenizer, table) for fold in range(FOLDS)]
+        kinds = tuple(self._kinds_of_folds[0])
+        total = len(kinds) + 2
         known = self._tokenized(reference)
         self.broken: dict[str, dict[str, Profile]] = {level: {} for level in LEVELS}
         learned: dict[str, dict[str, list[LearnedProbe | None]]] = {level: {} for level in LEVELS}
-        for number, kind in enumerate(kinds_of_folds[0]):
+        for number, kind in enumerate(kinds):
             tell("reading", f"{kind} copies", number, total)
-            copies = self._broken_copies(reference[:COPIES], [kinds[kind] for kinds in kinds_of_folds])
+            copies = self._tokenized(self.broken_copies(kind))
             states = self._read(copies, sampled=self._texts_for_probes(known) if kind in LOCAL else 0)
             for level in LEVELS:
                 self.broken[level][kind] = states.profiles[level]
             if kind in LOCAL:
                 for level, probes in self._learned_probes(known, copies, states).items():
                     learned[level][kind] = probes
-        self.fold_probes = {
-            level: fold_probes(learned[level], len(clouds), encoder.dimension) for level, clouds in self.levels.items()
+        of_folds = {
+            level: probes_of_folds(learned[level], len(clouds), encoder.dimension)
+            for level, clouds in self.levels.items()
         }
-        self.probes = {level: mean_probes(folds) for level, folds in self.fold_probes.items()}
+        self.probes = {level: mean_probes(folds) for level, folds in of_folds.items()}
+        self.probes_without_fold = {level: probes_without_fold(folds) for level, folds in of_folds.items()}
         tell("reading", "reference", total - 2, total)
         # Read after its copies: every text with the probes that have learned without it.
-        together = {level: side_by_side(folds) for level, folds in self.fold_probes.items()}
+        together = {level: side_by_side(folds) for level, folds in self.probes_without_fold.items()}
         profiles = self._read(known, probes=together, moments=moments).profiles
         self.reference = {level: with_words_of_fold(texts) for level, texts in profiles.items()}
         tell("reading", "calibration", total - 1, total)
@@ -117,22 +121,22 @@ class Learning:
 
     def unseen(self, level: str) -> list[tuple[Detector, Profile]]:
         """The texts of each fold of the reference, and a detector that has learned without them."""
-        return cross_fit(self.reference[level], self.broken[level], self.fold_probes[level], seed=self.seed)
+        return cross_fit(self.reference[level], self.broken[level], self.probes_without_fold[level], seed=self.seed)
+
+    def broken_copies(self, kind: str) -> list[str]:
+        """Broken copies of the first texts, each made within its fold; one without any token stays as it was."""
+        copies = list(self._originals)
+        for fold, kinds in enumerate(self._kinds_of_folds):
+            numbers = range(fold, len(copies), FOLDS)
+            copies[fold::FOLDS] = corrupted(copies[fold::FOLDS], kinds[kind], seed=self.seed, numbers=numbers)
+        checked = zip(copies, self._originals, have_tokens(copies, self._tokenizer), strict=True)
+        return [copy if readable else original for copy, original, readable in checked]
 
     def _tokenized(self, texts: Sequence[str]) -> Tokenized:
         return tokenize(self._encoder, self._tokenizer, texts, most=LONGEST)
 
     def _read(self, tokenized: Tokenized, **settings: Any) -> ReferenceStates:
         return read_reference(self._encoder, self._model, tokenized, self.levels, **settings)
-
-    def _broken_copies(self, originals: Sequence[str], corruption_of_folds: Sequence[Corruption]) -> Tokenized:
-        """Broken copies, each made within its fold; a text whose copy has no token at all stays as it is."""
-        copies = list(originals)
-        for fold, corruption in enumerate(corruption_of_folds):
-            numbers = range(fold, len(originals), FOLDS)
-            copies[fold::FOLDS] = corrupted(originals[fold::FOLDS], corruption, seed=self.seed, numbers=numbers)
-        checked = zip(copies, originals, have_tokens(copies, self._tokenizer), strict=True)
-        return self._tokenized([copy if readable else original for copy, original, readable in checked])
 
     def _texts_for_probes(self, known: Tokenized) -> int:
         """Number of texts whose token states fit into the memory that a probe may take."""
@@ -145,12 +149,12 @@ class Learning:
         """The probes of one kind for every level and fold, None where too few tokens were changed."""
         learned: dict[str, list[LearnedProbe | None]] = {level: [] for level in self.levels}
         for fold in range(FOLDS):
-            others = torch.nonzero(~in_fold(len(states.tokens), fold))[:, 0].tolist()
-            changed = [changed_tokens(known.ids[number], copies.ids[number]) for number in others]
-            tokens = torch.cat([states.tokens[number] for number in others])
+            numbers = range(fold, len(states.tokens), FOLDS)
+            changed = [changed_tokens(known.ids[number], copies.ids[number]) for number in numbers]
+            tokens = torch.cat([states.tokens[number] for number in numbers])
             for level, clouds in self.levels.items():
                 # The light level reads the last clouds, which are last in the token states too.
                 columns = tokens[:, -len(clouds) * self._encoder.dimension :]
-                probe = learn_probe(columns, torch.from_numpy(np.concatenate(changed)), FOLD_PENALTY)
+                probe = learn_probe(columns, torch.from_numpy(np.concatenate(changed)), PENALTY / FOLDS)
                 learned[level].append(probe)
         return learned

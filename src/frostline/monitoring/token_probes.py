@@ -15,8 +15,8 @@ from torch import Tensor
 
 from frostline.monitoring.corruption_directions import PENALTY, logistic
 
-FEWEST = 50
-"""Smallest number of changed, and of unchanged, tokens that a probe is learned from."""
+FEWEST = 15
+"""Smallest number of changed, and of unchanged, tokens that the probe of a fold is learned from."""
 LOWEST = -30.0
 """Lower bound of a token's log-odds; smaller values carry no more information."""
 HIGHEST = 30.0
