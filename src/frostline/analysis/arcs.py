@@ -20,7 +20,7 @@ CONE = 0.1
 """The least height of an arc's control points along its middle; a flatter arc has no bounds."""
 
 
-def sizes(vectors: Float[np.ndarray, "*batch d"]) -> Float[np.ndarray, "*batch"]:
+def lengths(vectors: Float[np.ndarray, "*batch d"]) -> Float[np.ndarray, "*batch"]:
     """|v| along the last axis, which is short: einsum takes a third of the time of a norm."""
     return np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
 
@@ -53,13 +53,13 @@ class Arc:
         with np.errstate(divide="ignore", invalid="ignore"):
             middle = unit_rows(start + end)
             height = np.einsum("kni,ni->kn", points, middle)
-            least, size = height.min(0), sizes(points)
+            least, size = height.min(0), lengths(points)
             # The points lie in a cone around the middle, and a cone narrower than a half-space is convex.
-            across = sizes(points - height[..., None] * middle)
+            across = lengths(points - height[..., None] * middle)
             reach = PAD * np.arctan2(across, height).max(0)
             steps = np.diff(points, axis=0)
-            velocity = 3 / h * sizes(steps).max(0)
-            bend = 6 / h**2 * sizes(np.diff(steps, axis=0)).max(0)
+            velocity = 3 / h * lengths(steps).max(0)
+            bend = 6 / h**2 * lengths(np.diff(steps, axis=0)).max(0)
             # P_xẍ = P_x z̈/|z| − 2ẋ⟨x,ż⟩/|z|; ⟨z,ż⟩ is rounding at both ends and changes by |ż|² + ⟨z,z̈⟩ between.
             ends = [np.abs(np.einsum("ni,ni->n", x, f)) for x, f in ((start, slope), (end, end_slope))]
             drift = h / 2 * (velocity**2 + size.max(0) * bend) + np.maximum(*ends) + 1e-12 * velocity + 4e-16 / h
@@ -83,9 +83,16 @@ class Arc:
         slopes = np.stack([(1 - s) ** 2, 2 * s * (1 - s), s**2], axis=1)
         z = np.tensordot(basis, self.points, axes=1)
         w = np.tensordot(slopes, 3 / self.h * np.diff(self.points, axis=0), axes=1)
-        size = sizes(z)[..., None]
+        size = lengths(z)[..., None]
         x = z / size
         return x, (w - np.einsum("kni,kni->kn", x, w)[..., None] * x) / size
+
+    @classmethod
+    def straight(cls, h: float, start: Float[np.ndarray, "n d"], end: Float[np.ndarray, "n d"]) -> "Arc":
+        """The arc of an Euler step, along the great circle through both tokens: x = z/|z| with z on a line."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cosine = np.einsum("ni,ni->n", start, end)[:, None]
+            return cls.between(h, start, (end / cosine - start) / h, end, cosine / h * (cosine * end - start))
 
     def defects(
         self, derivative: Derivative, steepness: Float[np.ndarray, "n"]
@@ -98,12 +105,12 @@ class Arc:
         x, speed = self.at(np.arange(PIECES + 1) / PIECES)
         push = x @ A.T
         push -= np.einsum("kni,kni->kn", x, push)[..., None] * x
-        key = sizes(x @ B)
+        key = lengths(x @ B)
         with np.errstate(divide="ignore", invalid="ignore"):
             # Rounding of the arc's velocity (a difference over h) and of the field, whose denominator may be small.
             field = np.linalg.norm(A, 2) / key
-            steep = sizes(push) / key * (derivative.sigma[0] / key)
-            defect = sizes(speed - push / key[..., None])
+            steep = lengths(push) / key * (derivative.sigma[0] / key)
+            defect = lengths(speed - push / key[..., None])
             defect += ROUNDING * (self.speed + field + steep) + 4e-16 / self.h
             rise = self.acceleration + self.speed * steepness
             piece = self.h / PIECES

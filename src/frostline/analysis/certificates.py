@@ -6,7 +6,7 @@ nothing: the flow draws a token to the limit on its side, the defect pushes it a
 token stays close. The mean map's own rounding plays no role: it moves the arcs, and the defect is measured on the arcs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -15,17 +15,20 @@ from frostline.analysis.arcs import Arc
 from frostline.analysis.distance import Measure
 from frostline.analysis.path_angles import PathAngles
 from frostline.analysis.replay import Node, one_run, replay, shares, velocity
-from frostline.analysis.sides import Contraction, Sides
+from frostline.analysis.side_angles import SideAngles
 from frostline.arrays import as_float64, as_order
 from frostline.attention import is_plain
 from frostline.dynamics.simulation import Trajectory
-from frostline.errors import BadParameter, BadRun
+from frostline.dynamics.steppers import Euler
+from frostline.errors import BadParameter, BadRun, NoLimit
 from frostline.results import Result
 from frostline.sphere import unit_rows
 from frostline.theory.expansion import PAD, Derivative
 from frostline.theory.flow import zero_temperature
 from frostline.theory.limits import Limit, limit
 from frostline.theory.regime import Regime
+from frostline.theory.sides import Sides
+from frostline.theory.spectrum import scale_of
 from frostline.transport.index_coupling import power_mean
 
 DIAMETER = 2.0
@@ -34,6 +37,12 @@ PATH_ERROR = 1e-9
 """The error zero_temperature guarantees, per 10/‖V‖ of time beyond the first; measured errors are below 1e-12."""
 LONGEST_GAP = 1.0
 """Largest gap between kept times, in units of 1/‖V‖, that can be certified without a replay."""
+SPACING = 0.1
+"""The spacing of nodes, in units of 1/‖V‖, while tokens move."""
+RESTING = 0.4
+"""The spacing of nodes, in units of 1/‖V‖, while tokens hardly move."""
+MOVED = 0.01
+"""Tokens hardly move while their root mean square displacement between nodes is below this."""
 STRAY = 1e-6
 """A replay that differs by this much from the kept tokens belongs to another run."""
 
@@ -141,13 +150,12 @@ def certificate(run: Trajectory, *, p: float = 2.0, replayed: bool = True) -> Ce
             f"of THEORY eq. 5; this run has {len(run.layers)} layers, {len(run.layers[0])} heads in the first"
             f"{', with a key bias' if run.layers[0][0].key_bias is not None else ''}."
         )
-    B, V, A, _ = run.layers[0][0].matrices
-    size = float(np.linalg.norm(V, 2)) or 1.0
-    walk = _Walk(Derivative.scaled(A, B), _Goal.of(run))
+    walk = _Walk(run, _Goal.of(run), straight=isinstance(run.stepper, Euler) and (replayed or _kept_all(run)))
     kept = {float(time): as_float64(frame) for time, frame in zip(run.times, run.tokens, strict=True)}
     rows = []
-    for node in replay(run, spacing=0.1 / size) if replayed else _kept(run, size):
-        walk.to(node, velocity(run.layers[0], node.tokens, run.weights))
+    for node in replay(run, spacing=SPACING / walk.size) if replayed else _kept(run, walk.size):
+        if node.time in kept or walk.far_from(node):
+            walk.to(node)
         if node.time in kept:
             rows.append(walk.row(kept[node.time]))
     if len(rows) < len(run.times) or not max(row.stray.max() for row in rows) < STRAY:
@@ -177,6 +185,11 @@ def _kept(run: Trajectory, size: float) -> list[Node]:
     return [Node(float(time), unit_rows(frame)) for time, frame in zip(times, frames, strict=True)]
 
 
+def _kept_all(run: Trajectory) -> bool:
+    """Whether a run with a fixed step kept every step."""
+    return len(run.times) - (run.times[0] == 0) == run.steps
+
+
 @dataclass(frozen=True, eq=False)
 class _Goal:
     """The limits of the tokens of a run; or why there are none, or no sides."""
@@ -191,13 +204,6 @@ class _Goal:
         target, start = limit([list(layer) for layer in run.layers]), unit_rows(as_float64(run.initial))
         goal = target(start) if target.kind not in ("rotation", "mixed") else None
         return cls(target, start, goal if goal is not None and np.isfinite(goal).all() else None)
-
-    def sides(self, derivative: Derivative) -> Sides | str:
-        """Sides to follow, or the reason why (20) does not apply."""
-        if self.tokens is None:
-            return "not every token has a limit"
-        law = Contraction.of(derivative, self.limit)
-        return law if isinstance(law, str) else Sides(law, self.start, self.tokens)
 
     def least_distance(self, run: Trajectory, p: float) -> float:
         """A lower bound of W_p from the initial tokens to their limits; the diameter where they have none.
@@ -228,34 +234,55 @@ class _Row:
 class _Walk:
     """Both certificates, from node to node; in units in which A and B are of order one."""
 
-    def __init__(self, scaled: tuple[Derivative, float], goal: _Goal):
-        self.derivative, self.unit = scaled
-        self.goal, self.worst = goal, 0.0
+    def __init__(self, run: Trajectory, goal: _Goal, *, straight: bool):
+        B, V, A, _ = run.layers[0][0].matrices
+        self.derivative, self.unit = Derivative.scaled(A, B)
+        self.run, self.goal, self.straight, self.worst = run, goal, straight, 0.0
+        self.size = float(np.linalg.norm(V, 2)) or 1.0
         self.path = PathAngles(len(goal.start))
-        sides = goal.sides(self.derivative)
-        self.sides, self.no_sides = (None, sides) if isinstance(sides, str) else (sides, "")
-        self.last: tuple[Node, np.ndarray] | None = None
+        self.sides, self.no_sides = None, "not every token has a limit"
+        if goal.tokens is not None:
+            try:
+                sides = Sides.of(run.layers[0][0], "the certificate by sides")
+                self.sides, self.no_sides = SideAngles(sides, scale_of(A), goal.start, goal.tokens), ""
+            except NoLimit as error:
+                self.no_sides = str(error)
+        self.last: Node | None = None
 
-    def to(self, node: Node, slope: Float[np.ndarray, "n d"]) -> None:
-        """Advance to this node, where the tokens move with the velocity ``slope``."""
+    def far_from(self, node: Node) -> bool:
+        """Whether the path has to be bounded up to this node before it goes on."""
+        if self.last is None or self.straight or (node.time - self.last.time) * self.size >= RESTING * (1 - 1e-9):
+            return True
+        square = np.square(node.tokens - self.last.tokens).sum(1)
+        return not float(shares(self.run) @ square) < MOVED**2
+
+    def to(self, node: Node) -> None:
+        """Advance to this node."""
+        if node.slope is None and not self.straight:
+            node = replace(node, slope=velocity(self.run.layers[0], node.tokens, self.run.weights))
         if self.last is not None:
-            before, slope_before = self.last
-            h = (node.time - before.time) * self.unit
-            arc = Arc.between(h, before.tokens, slope_before / self.unit, node.tokens, slope / self.unit)
+            arc = self._arc(self.last, node)
             around = self.derivative.around(arc.middle)
             defects, worst = arc.defects(self.derivative, around.steepness(arc.reach))
             self.worst = max(self.worst, worst * self.unit)
             self.path.advance(arc, around, defects)
             if self.sides is not None:
                 self.sides.advance(arc, *around.scales(arc.reach), defects)
-        self.last = node, slope
+        self.last = node
+
+    def _arc(self, before: Node, node: Node) -> Arc:
+        h = (node.time - before.time) * self.unit
+        if before.slope is None or node.slope is None:
+            # An Euler step moves tokens along great circles: its velocities follow from its ends.
+            return Arc.straight(h, before.tokens, node.tokens)
+        return Arc.between(h, before.tokens, before.slope / self.unit, node.tokens, node.slope / self.unit)
 
     def row(self, kept: Float[np.ndarray, "n d"]) -> _Row:
         """The state now, at a time at which the run kept these tokens."""
         assert self.last is not None
         unknown = np.full(len(kept), np.inf)
         return _Row(
-            np.linalg.norm(kept - self.last[0].tokens, axis=1),
+            np.linalg.norm(kept - self.last.tokens, axis=1),
             self.path.theta,
             unknown if self.sides is None else self.sides.theta,
             unknown if self.sides is None else self.sides.chords,

@@ -14,6 +14,10 @@ ATTEMPTS = 8
 """Tries to find a radius that holds for a step; a token for which none is found counts as lost."""
 
 
+SETTLED = 0.98
+"""A verified radius that the next try would shrink by less than this factor is kept."""
+
+
 class PathAngles:
     """θ (n,): a bound of each token's angle to its own zero-temperature path; π when it is unknown."""
 
@@ -30,7 +34,10 @@ class PathAngles:
             with np.errstate(over="ignore"):
                 highest = PAD * (self.theta + total) * np.exp(np.maximum(rate, 0.0) * arc.h)
             verified |= highest < radius
+            settled = verified & (highest >= SETTLED * radius)
             radius = np.where(verified, np.minimum(radius, highest), 1.5 * highest)
+            if (settled | (self.theta >= np.pi)).all():
+                break
         rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
         with np.errstate(over="ignore", invalid="ignore"):
             # A defect in one piece grows over the rest of the step, at most the whole piece included.

@@ -1,7 +1,8 @@
 """Replay of a run step by step: states that were not kept are computed again from the same start."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from frostline.dynamics.mean_map.base import log_weights, raised, token_velocity
 from frostline.dynamics.mean_map.select import engine_named
 from frostline.dynamics.simulation import Trajectory, steps_again
 from frostline.dynamics.steppers import Adaptive
+from frostline.dynamics.walking import Step
 from frostline.errors import BadParameter, BadRun
 from frostline.sphere import unit_rows
 
@@ -22,6 +24,8 @@ class Node:
 
     time: float
     tokens: np.ndarray
+    slope: np.ndarray | None = None
+    """Their velocity, where the stepper knows it without another mean map."""
 
 
 def one_run(run: Trajectory, verb: str) -> None:
@@ -40,12 +44,16 @@ def one_run(run: Trajectory, verb: str) -> None:
 def replay(run: Trajectory, *, spacing: float | None = None) -> Iterator[Node]:
     """Every step of the run up to the last time it kept, its start first.
 
+    A run that was just made still has its steps, unless they are too many; those of any other are computed again.
     Fixed steppers give the tokens after each step. The adaptive method's steps are long; it gives its dense output at
     the kept times and at others no more than ``spacing`` apart (a hundredth of the run by default).
     """
     last = float(run.times[-1])
-    yield Node(0.0, _float64(run.initial))
-    if last == 0:
+    steps = steps_again(run) if last > 0 else iter(())
+    first = next(steps, None)
+    start = Node(0.0, _float64(run.initial))
+    yield start if first is None or first.at is None else replace(_dense(first, 0.0), tokens=start.tokens)
+    if first is None:
         return
     due = np.append(run.times[run.times > 0], np.inf)
     if isinstance(run.stepper, Adaptive):
@@ -55,14 +63,21 @@ def replay(run: Trajectory, *, spacing: float | None = None) -> Iterator[Node]:
         before = grid - np.append(run.times, np.inf)[place - 1]
         after = np.append(run.times, np.inf)[place] - grid
         due = np.unique(np.concatenate([due, grid[np.minimum(np.abs(before), after) > gap / 100]]))
-    for progress in steps_again(run):
-        while progress.at is not None and due[0] <= progress.time:
-            yield Node(float(due[0]), _float64(progress.at(float(due[0]))))
+    for step in chain([first], steps):
+        while step.at is not None and due[0] <= step.time:
+            yield _dense(step, float(due[0]))
             due = due[1:]
-        if progress.at is None:
-            yield Node(progress.time, _float64(progress.tokens))
-        if progress.time >= last:
+        if step.at is None:
+            yield Node(step.time, _float64(step.tokens))
+        if step.time >= last:
             return
+
+
+def _dense(step: Step, time: float) -> Node:
+    """Dense output of an adaptive step."""
+    assert step.at is not None and step.slope_at is not None
+    tokens, slope = _float64(step.at(time)), as_float64(step.slope_at(time))
+    return Node(time, tokens, slope - np.einsum("ni,ni->n", tokens, slope)[:, None] * tokens)
 
 
 def evenly_spaced_nodes(run: Trajectory, count: int) -> Iterator[Node]:

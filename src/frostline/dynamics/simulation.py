@@ -1,9 +1,9 @@
 """simulate: tokens through depth at finite temperature (THEORY eq. 2), as a Trajectory."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from frostline.theory.regime import Regime, regime
 
 FIRST_STEP = 0.01
 """The adaptive method's first trial step, in units of time; the error control corrects it at once."""
+REMEMBERED = 1 << 26
+"""The largest size, in bytes, of the steps that a run remembers for verbs that need more than the times it kept."""
 MOST_SHOWN = 6
 """Saved times that the one-line repr of a run lists."""
 
@@ -81,6 +83,7 @@ class Trajectory(Result):
     until: float
     steps: int
     evaluations: int
+    _memory: "_Memory | None" = None
 
     @cached_property
     def regime(self) -> Regime:
@@ -183,7 +186,9 @@ def simulate(
     )
     frames, last = list(steps.state.frames), None
     status: Status | None = None
+    memory = _Memory([]) if resume is None else None
     for last in steps:
+        memory = memory and memory.with_step(last)
         frames.extend(last.frames)
         if progress is not None:
             progress(last.progress)
@@ -193,7 +198,7 @@ def simulate(
         if last.steps >= max_steps and last.time < steps.until:
             status = Status.STEP_LIMIT
             break
-    return Trajectory(
+    run = Trajectory(
         times=steps.saves[: len(frames)],
         tokens=steps.kind.restore(torch.stack(frames) if frames else steps.tokens.new_empty((0, *steps.tokens.shape))),
         weights=steps.weights,
@@ -205,6 +210,7 @@ def simulate(
         steps=steps.state.steps if last is None else last.steps,
         evaluations=steps.state.evaluations if last is None else last.evaluations,
     )
+    return run if memory is None else replace(run, _memory=memory.of(run))
 
 
 class Steps:
@@ -247,8 +253,40 @@ class Steps:
         return self.walk.go(self.state)
 
 
+@dataclass(eq=False)
+class _Memory:
+    """The steps that a run took, and the parts of the run that they follow from."""
+
+    steps: list[Step]
+    size: int = 0
+    origin: tuple[Any, ...] = ()
+
+    def with_step(self, step: Step) -> "_Memory | None":
+        """The memory with one step more; None when it would be too large."""
+        arrays = 1 if step.at is None else Adaptive.stages + 3
+        self.size += arrays * step.tokens.numel() * step.tokens.element_size()
+        if self.size > REMEMBERED:
+            return None
+        self.steps.append(step)
+        return self
+
+    def of(self, run: Trajectory) -> "_Memory":
+        return _Memory(self.steps, self.size, _origin(run))
+
+    def belongs_to(self, run: Trajectory) -> bool:
+        """Whether these are the steps of this run, and not of one from which it was made with other tokens."""
+        return all(mine is theirs for mine, theirs in zip(self.origin, _origin(run), strict=True))
+
+
+def _origin(run: Trajectory) -> tuple[Any, ...]:
+    return run.layers, run.initial, run.weights, run.stepper, run.times
+
+
 def steps_again(run: Trajectory) -> Iterator[Step]:
-    """The steps of a run, computed again from its initial tokens up to its last saved time."""
+    """The steps of a run up to its last saved time: remembered, or computed again from its initial tokens."""
+    if run._memory is not None and run._memory.belongs_to(run):
+        yield from run._memory.steps
+        return
     tokens, _ = as_tokens(run.initial, "initial")
     walk = _walk(run.layers, tokens, run.weights, run.stepper, run.until, run.times, "auto")
     yield from walk.go(_start(tokens, run.stepper, run.until, run.times))

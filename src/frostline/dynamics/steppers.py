@@ -16,7 +16,7 @@ from scipy.integrate import RK45
 from torch import Tensor
 
 from frostline.arrays import as_positive
-from frostline.sphere import unit
+from frostline.sphere import project, unit
 
 FOURTH = np.append(RK45.B, 0.0) - RK45.E
 """Weights of the embedded fourth-order solution."""
@@ -158,6 +158,13 @@ class TrialStep:
         """Dense output: the tokens at start + fraction·h, to fourth order."""
         powers = [fraction ** (k + 1) for k in range(RK45.P.shape[1])]
         return unit(self.start + self.h * _combine(RK45.P @ powers, self.slopes))
+
+    def slope_at(self, fraction: float) -> Float[Tensor, "*batch n d"]:
+        """The velocity of the dense output there; at both ends it is that of the tokens."""
+        exponents = np.arange(1, RK45.P.shape[1] + 1)
+        z = self.start + self.h * _combine(RK45.P @ fraction**exponents, self.slopes)
+        turned = _combine(RK45.P @ (exponents * fraction ** (exponents - 1)), self.slopes)
+        return project(unit(z), turned) / torch.linalg.vector_norm(z, dim=-1, keepdim=True)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ class Step:
     """Mean maps evaluated so far, all heads of a layer counted as one."""
     at: Callable[[float], Tensor] | None = None
     """Dense output: the tokens at any time within this step (adaptive method only)."""
+    slope_at: Callable[[float], Tensor] | None = None
+    """The velocity of the dense output."""
 
     @property
     def progress(self) -> Progress:
@@ -186,10 +188,14 @@ class AdaptiveWalk:
                     frames = (*frames, trial.moved)
                 # A step cut short by a boundary says little about the step the tokens could take.
                 h = max(h, self.stepper.next_step(size, error)) if size < h else self.stepper.next_step(size, error)
-                between = partial(_dense, trial, t, size)
+                between, slopes = partial(_dense, trial, t, size), partial(_dense_slope, trial, t, size)
                 x, t, slope, done = trial.moved, arrived, trial.slopes[-1], done + 1
-                yield Step(done, t, self.until, x, frames, h, evaluations, between)
+                yield Step(done, t, self.until, x, frames, h, evaluations, between, slopes)
 
 
 def _dense(trial: TrialStep, start: float, size: float, time: float) -> Float[Tensor, "*batch n d"]:
     return trial.moved if time >= start + size else trial.at((time - start) / size)
+
+
+def _dense_slope(trial: TrialStep, start: float, size: float, time: float) -> Float[Tensor, "*batch n d"]:
+    return trial.slope_at(min(1.0, (time - start) / size))

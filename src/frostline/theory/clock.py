@@ -28,6 +28,10 @@ FINEST = -46
 """The smallest step is 2^−46/‖G‖: what is still not resolved there is rounding."""
 COARSEST = 40
 """The largest step is 2^40/‖G‖."""
+BISECTIONS = 60
+"""The largest number of tries to find the clock of a time; Newton's method takes about five."""
+SETTLED = 1e-13
+"""A share of a step that changes by no more than this is final."""
 STEP_LIMIT = 100_000
 """Steps after which a path is given up."""
 ROWS = 4_000_000
@@ -227,13 +231,29 @@ class _ClockWalk:
             if not here.any():
                 return duration
             which, rows = tokens[here], self.due[tokens[here]]
-            low, high = np.zeros(here.sum()), np.ones(here.sum())
-            for _ in range(54):
-                middle = (low + high) / 2
-                below = chebyshev.chebval(2 * middle - 1, primitive[:, here], tensor=False) < (wanted - start)[here]
-                low, high = np.where(below, middle, low), np.where(below, high, middle)
-            clock = high * h[here]
+            clock = _share(primitive[:, here], h[here] * coefficients.T[:, here], (wanted - start)[here]) * h[here]
             clock[wanted[here] == start[here]] = 0.0
             self.path.tokens[rows, which] = self.propagator.advance(self.x[which], clock)
             self.path.clocks[rows, which] = self.tau[which] + clock
             self.due[which] += 1
+
+
+def _share(
+    series: Float[np.ndarray, "degree m"], slope: Float[np.ndarray, "degrees m"], wanted: Float[np.ndarray, "m"]
+) -> Float[np.ndarray, "m"]:
+    """The s in [0, 1] at which each rising Chebyshev series in 2s − 1 has the wanted value; ``slope`` is its derivative.
+
+    Newton's method; a step that leaves the bracket is a bisection instead.
+    """
+    low, high = np.zeros(len(wanted)), np.ones(len(wanted))
+    share = np.clip(wanted / np.maximum(chebyshev.chebval(1.0, series), np.finfo(float).tiny), 0.0, 1.0)
+    for _ in range(BISECTIONS):
+        excess = chebyshev.chebval(2 * share - 1, series, tensor=False) - wanted
+        low, high = np.where(excess < 0, share, low), np.where(excess < 0, high, share)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = share - excess / chebyshev.chebval(2 * share - 1, slope, tensor=False)
+        moved = np.where((moved >= low) & (moved <= high), moved, (low + high) / 2)
+        still, share = np.abs(moved - share).max(), moved
+        if still <= SETTLED:
+            break
+    return share

@@ -95,16 +95,31 @@ class Derivative:
 
     def around(self, x: Float[np.ndarray, "n d"]) -> "Around":
         """Bounds of ∇F in balls around each token."""
-        d = x.shape[1]
         Ax, Cx = x @ self.A.T, (x @ self.B) @ self.B.T
-        along = (x * Ax).sum(1)
-        G, q = Ax - along[:, None] * x, Cx - (x * Cx).sum(1, keepdims=True) * x
-        # Largest value of vᵀSv over unit v ⊥ x: push x itself below the spectrum, then take the largest eigenvalue.
-        P = tangent_projectors(x)
-        lowered = P @ (self.symmetric - self.spectrum[0] * np.eye(d)) @ P
-        across = np.linalg.eigvalsh(lowered)[:, -1] + self.spectrum[0]
+        along = np.einsum("ni,ni->n", x, Ax)
+        G, q = Ax - along[:, None] * x, Cx - np.einsum("ni,ni->n", x, Cx)[:, None] * x
+        across = self._across(x, along)
         size_G, size_q = np.linalg.norm(G, axis=1), np.linalg.norm(q, axis=1)
         return Around(self, along, across, np.linalg.norm(x @ self.B, axis=1), size_G, size_q, (G * q).sum(1))
+
+    def _across(self, x: Float[np.ndarray, "n d"], along: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        """The largest value of vᵀSv over unit v ⊥ x; ``along`` is xᵀSx."""
+        S, d = self.symmetric, x.shape[1]
+        if d == 2:
+            return np.trace(S) - along
+        if d == 3:
+            # A frame of the tangent plane, and the larger eigenvalue of S there: both without cancellation.
+            sign = np.where(x[:, 2] < 0, -1.0, 1.0)
+            a = -1 / (sign + x[:, 2])
+            b = x[:, 0] * x[:, 1] * a
+            u = np.stack([1 + sign * x[:, 0] ** 2 * a, sign * b, -sign * x[:, 0]], axis=1)
+            v = np.stack([b, sign + x[:, 1] ** 2 * a, -x[:, 1]], axis=1)
+            Su, Sv = u @ S, v @ S
+            first, second, mixed = (np.einsum("ni,ni->n", *pair) for pair in ((u, Su), (v, Sv), (v, Su)))
+            return (first + second) / 2 + np.hypot((first - second) / 2, mixed)
+        # Push x itself below the spectrum, then take the largest eigenvalue.
+        P = tangent_projectors(x)
+        return np.linalg.eigvalsh(P @ (S - self.spectrum[0] * np.eye(d)) @ P)[:, -1] + self.spectrum[0]
 
 
 @dataclass(frozen=True, eq=False)
