@@ -7,6 +7,7 @@ from .analysis.fits import Fit, fit
 from .analysis.laplace import Growth, Laplace, laplace, laplace_growth
 from .analysis.phases import Phase, Phases, phases
 from .analysis.stability import Stability, stability
+from .analysis.tubes import tube
 from .attention import Attention, Factored
 from .auditing.audit import Audit, audit
 from .auditing.comparison.compare import Comparison, diff
@@ -36,6 +37,7 @@ from .theory.rates import Rates, rates
 from .theory.regime import Regime, regime
 from .theory.terminal import Terminal, terminal
 from .theory.token_cloud import Cloud
+from .theory.tubes import Tube
 from .theory.warm_flow import WarmLimit, warm_limit
 from .transport.interval import Coupling, Distance
 from .transport.sliced import Sliced, sliced
@@ -81,6 +83,7 @@ __all__ = [
     "Sweep",
     "Terminal",
     "Trajectory",
+    "Tube",
     "WarmLimit",
     "Watch",
     "ZeroTemperaturePath",
@@ -117,6 +120,7 @@ __all__ = [
     "stability",
     "sweep",
     "terminal",
+    "tube",
     "warm_limit",
     "wasserstein",
     "watch",

@@ -157,10 +157,14 @@ class Sides:
         ``speeds`` are bounds of |Bᵀx|, where the tokens are known better than by their angles; π/2 bounds every angle.
         """
         low, high = self.speeds(least, most) if speeds is None else speeds
+        return self.worst(least, most, np.sqrt(2 * np.maximum(exponent, 0.0) / self.beta), low, high)
+
+    def worst(self, least: Angles, most: Angles, error: Angles, low: Angles, high: Angles) -> Angles:
+        """The same for tokens with ``low`` ≤ |Bᵀx| ≤ ``high`` and |m_β(x) − u| ≤ error/√|Bᵀx|."""
         least, most = np.clip(least, 0.0, np.pi / 2), np.clip(most, 0.0, np.pi / 2)
         # sin 2θ is concave: its least value over an interval is at an end.
         pull = self.gap * np.maximum(np.minimum(np.sin(2 * least), np.sin(2 * most)) / 2 - 1e-15, 0.0) / PAD
-        push = PAD * self.value * np.sqrt(2 * np.maximum(exponent, 0.0) / self.beta)
+        push = PAD * self.value * error
         with np.errstate(divide="ignore", invalid="ignore"):
             # −pull·z² + push·z in z = s^{−1/2}: a concave parabola over an interval.
             z = np.clip(push / (2 * pull), 1 / np.sqrt(high), 1 / np.sqrt(low))
