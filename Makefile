@@ -83,6 +83,7 @@ figures: demo
 	$(BIN)/frostline simulate examples/two_clusters.toml --beta 300 --tokens 5000 --out demo/cold
 	cp demo/cold/distance.png docs/images/cold.png
 	$(BIN)/python docs/figures.py
+	$(BIN)/python docs/gallery.py
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -145,9 +145,24 @@ def test_the_site_is_built_offline_with_pictures(tmp_path):
     for path in TUTORIALS:
         page = (tmp_path / "site" / "html" / "tutorials" / path.name).with_suffix(".html").read_text()
         assert path.stem == "encoder" or re.search(r"<img[^>]+_images/", page), path.name
+    html = tmp_path / "site" / "html"
+    assert (html / "search.html").exists() and '"freez"' in (html / "searchindex.js").read_text()
+    assert len(re.findall(r"<img[^>]+_images/gallery_\w+\.png", (html / "gallery.html").read_text())) == 4
+    assert len(list(html.glob("_downloads/*/phase_diagram.html"))) == 1
     # Nothing is fetched from elsewhere when a page is opened.
-    for page in (tmp_path / "site").rglob("*.html"):
+    for page in html.rglob("*.html"):
         assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=.(?:https?:)?//[^>]+>", page.read_text()), page
+
+
+def test_the_gallery_is_small_and_of_pages_that_the_demo_makes():
+    pictures = sorted((ROOT / "docs" / "images").glob("gallery_*.png"))
+    shown = re.findall(r"images/(gallery_\w+\.png)", (ROOT / "docs" / "gallery.md").read_text())
+    assert sorted(shown) == [path.name for path in pictures] and all(path.stat().st_size < 150_000 for path in pictures)
+    text = (ROOT / "docs" / "static" / "phase_diagram.html").read_text()
+    assert len(text) < 60_000 and not re.findall(r"(?:src|href)=.(?:https?:)?//", text)
+    demo = (ROOT / "Makefile").read_text().partition("\ndemo:")[2].partition("\n\n")[0]
+    for path in re.findall(r'DEMO((?: / "[^"]+")+)', (ROOT / "docs" / "gallery.py").read_text()):
+        assert "demo/" + re.findall(r'"([^"]+)"', path)[0] in demo
 
 
 def test_specs_on_the_page_parse():
