@@ -215,6 +215,29 @@ ROWS: dict[str, Row] = {
             "law.participation * (rest + along": "law.participation * (along",
         },
     ),
+    "the law in audits, (16) to (18), section 12": Row(
+        ("[None-9]", "[3-40]"),
+        {
+            "_heights(top, cloud), below.count)": "_heights(top, cloud), cloud.count)",
+            "cloud.mean + law.share[..., None] *": "cloud.mean - law.share[..., None] *",
+            "scale * self.sigma**2 - scale * share * away**2": "scale * self.sigma**2",
+        },
+    ),
+    "share explained, section 12": Row(
+        ("",),
+        {
+            "value = layer.value @ population.mean[number]": "value = 0 * layer.value @ population.mean[number]",
+            '- 2 * np.einsum("chk,hk->c", seen, together)': '- np.einsum("chk,hk->c", seen, together)',
+        },
+    ),
+    "map of a warm head, section 12": Row(
+        ("",),
+        {
+            "inner = factors.value @ covariance @ factors.key": "inner = factors.value @ factors.key",
+            "(lead.ends * (covariance @ lead.ends)).sum()": "(covariance @ lead.ends).sum()",
+            "/ total / factors.unit)": "/ total)",
+        },
+    ),
     "rest points of the warm flow, section 12": Row(
         ("[0-True]", "[1-False]"),
         {

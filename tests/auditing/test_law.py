@@ -128,6 +128,9 @@ def test_tables_have_what_the_law_says(found):
     assert paid.sum(0) == pytest.approx(np.ones(12)) and (paid >= 0).all()
     assert ((every["weight_participation"].to_numpy() > 0) & (every["weight_participation"].to_numpy() <= 1)).all()
     assert found.metrics["explained_bridge_smallest"] == pytest.approx(share.min())
+    for name in ("weight_participation", "weight_participation_expected"):
+        of_heads = every[name].to_numpy().reshape(len(layers), -1)
+        assert layers[name].to_numpy() == pytest.approx(of_heads.mean(1))
     assert layers["resultant_after"].to_pylist() == layers["observed"].to_pylist()
 
 

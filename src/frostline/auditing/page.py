@@ -117,12 +117,12 @@ LAYER_MEANINGS = (
     "the attention update over it. before, observed, expected: resultant length around the attention half, as it is "
     "and at zero temperature. explained_: as for heads, of the whole layer; low, high: 95 %, texts resampled. "
     "resultant_after: observed; resultant_expected: by the law; error: its mean absolute error per text; deviation: "
-    "between texts. covariance_: distance from that after the attention half, over its norm. attention_growth, "
-    "expected_growth: of a random change through the attention half, as it is and by the law. layer_fidelity: cosine "
-    "of the whole real update with zero temperature. travelled: mean angle of a token through the layer. to_previous: "
-    "W₂ between the clouds before and after. to_limit: W₂ to where the attention half alone would take the tokens; "
-    "settled: share of tokens that have such an end. cold_growth: what one zero-temperature attention half makes of a "
-    "small change."
+    "between texts. covariance_: distance from that after the attention half, over its norm. weight_participation: "
+    "mean over the heads. attention_growth, expected_growth: of a random change through the attention half, as it is "
+    "and by the law. layer_fidelity: cosine of the whole real update with zero temperature. travelled: mean angle of a "
+    "token through the layer. to_previous: W₂ between the clouds before and after. to_limit: W₂ to where the attention "
+    "half alone would take the tokens; settled: share of tokens that have such an end. cold_growth: what one "
+    "zero-temperature attention half makes of a small change."
 )
 """Columns of the table of layers."""
 CLOUD_MEANINGS = (

@@ -133,6 +133,8 @@ def _law_columns(measured: Measured) -> dict[str, Any]:
     columns["resultant_deviation"] = observed.std(0)
     for name in ("covariance_before", "covariance_expected"):
         columns[name] = getattr(sums, name).mean(0)
+    for name in ("weight_participation", "weight_participation_expected"):
+        columns[name] = getattr(sums, name).mean((0, 2))
     return columns
 
 
