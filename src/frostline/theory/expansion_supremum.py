@@ -60,7 +60,7 @@ def expansion_supremum(derivative: "Derivative", closed: float) -> Supremum:
         cosines = [np.einsum("ni,ni->n", x, _points(faces, middles + half * corner)) for corner in corners]
         radius = PAD * np.arccos(np.clip(np.min(cosines, axis=0), -1.0, 1.0)) + 1e-7
         room = 1e-12 * float(np.abs(derivative.spectrum).max()) / derivative.sigma[1]
-        sloped = rates + (PAD - 1) * np.abs(rates) + room + PAD * radius * _slope(around, x, radius)
+        sloped = rates + (PAD - 1) * np.abs(rates) + room + PAD * radius * rate_slope(around, x, radius)
         upper = np.minimum(around.expansion(radius), sloped)
         seen += len(x)
         open_cells = ~(upper <= least + TOLERANCE * max(least, 0.0))
@@ -95,7 +95,7 @@ def _points(faces: np.ndarray, z: Float[np.ndarray, "n e"]) -> Float[np.ndarray,
     return unit_rows(x)
 
 
-def _slope(
+def rate_slope(
     around: "Around", x: Float[np.ndarray, "n d"], radius: Float[np.ndarray, "n"]
 ) -> Float[np.ndarray, "n"]:
     """A bound of |dR/dφ| over the ball of this radius around each point."""
