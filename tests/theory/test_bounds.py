@@ -60,7 +60,8 @@ def test_a_priori_constants_come_from_the_matrices(two_clusters):
     found = fl.bound(two_clusters, p=2)
     assert found.origin == "order of magnitude" and found.M == 1
     assert found.c == fl.rates(two_clusters, p=2).guaranteed == 0.25
-    assert pytest.approx(8.8) == found.C
+    # The rate is largest at e₃, where it is (λ₁ − λ₃)/b₃; branch and bound comes as near as 1 %.
+    assert 4.0 <= found.C <= 4.04
     assert "never as a guarantee" in found.describe()
     assert found.regime["one head"].verdict == "yes" and found.regime.verdict == "unknown"
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import frostline as fl
 from frostline.sphere import unit_rows
 from frostline.theory.expansion import Derivative
+from frostline.theory.expansion_supremum import TOLERANCE, rate_slope
 from tests.problems import symmetric
 
 
@@ -56,15 +58,15 @@ def test_no_point_of_the_sphere_expands_faster_than_the_largest(seed, even):
     rng = np.random.default_rng([21, seed])
     d = int(rng.integers(2, 7))
     derivative = random_pair(rng, d, even=even)
-    assert derivative.rate(fl.sample.uniform(5000, d, seed=rng)).max() <= derivative.largest
+    assert derivative.rate(fl.sample.uniform(5000, d, seed=rng)).max() <= derivative.largest <= derivative.closed
 
 
-def test_largest_is_the_formula_of_the_theory_page_for_symmetric_matrices(rng):
+def test_the_closed_bound_is_the_formula_of_the_theory_page_for_symmetric_matrices(rng):
     derivative = random_pair(rng, 4, even=True)
     values, sizes = np.linalg.eigvalsh(derivative.A), np.linalg.svd(derivative.B, compute_uv=False)
     k = sizes[0] / sizes[-1]
     expected = (values[-1] - values[0]) / sizes[-1] * (1 + (k - 1 / k) / 4)
-    assert derivative.largest == pytest.approx(expected, rel=1e-11)
+    assert derivative.closed == pytest.approx(expected, rel=1e-11)
 
 
 @pytest.mark.parametrize("even", [True, False])
@@ -83,6 +85,48 @@ def test_bounds_hold_everywhere_in_their_balls(seed, even):
     slack = 1e-9 * (1 + np.abs(steep))
     assert (expanding <= around.expansion(radius) + slack).all()
     assert (steep <= around.steepness(radius) + slack).all()
+
+
+def test_the_example_of_the_theory_page_is_sharp():
+    """B = diag(1, .5, .2), V = I: the rate is largest at e₃, (λ₁ − λ₃)/b₃ = 4; the closed bound is 8.8."""
+    derivative = Derivative(np.diag([1.0, 0.5, 0.2]), np.diag([1.0, 0.5, 0.2]))
+    assert derivative.rate(np.eye(3))[2] == pytest.approx(4.0)
+    assert 4.0 <= derivative.largest <= 4.0 * (1 + 2 * TOLERANCE) and derivative.closed == pytest.approx(8.8)
+    assert derivative.supremum.method == "branch and bound" and derivative.supremum.least <= 4.0
+
+
+@pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_symmetric_problems_are_closed_to_the_tolerance(seed, d):
+    """V = I, eigenvalues of B in [.2, 1]: the tolerance is met, and a climb from the best of 2,000 points stays below."""
+    rng = np.random.default_rng([23, seed])
+    B = symmetric(rng.uniform(0.2, 1, d), rng)
+    derivative = Derivative(B, B)
+    supremum = derivative.supremum
+    assert supremum.method == "branch and bound" and supremum.value <= supremum.least * (1 + TOLERANCE) * (1 + 1e-9)
+    x = fl.sample.uniform(2000, d, seed=rng)
+    best = x[np.argmax(derivative.rate(x))]
+    climbed = minimize(lambda z: -derivative.rate(unit_rows(z[None]))[0], best, method="Nelder-Mead")
+    assert supremum.least - 1e-9 <= supremum.value and -climbed.fun <= supremum.value
+
+
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_slope_of_the_rate_is_bounded_in_balls(seed, even):
+    """R(y) ≤ R(x) + angle·slope for 200 points in each of 30 balls."""
+    rng = np.random.default_rng([24, seed])
+    d = int(rng.integers(2, 5))
+    derivative, x = random_pair(rng, d, even=even), fl.sample.uniform(30, d, seed=rng)
+    radius = np.exp(rng.uniform(np.log(1e-3), np.log(0.3), 30))
+    inside = points_in_balls(x, radius, rng, 200)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        most = derivative.rate(x) + radius * rate_slope(derivative.around(x), x, radius)
+    assert (derivative.rate(inside).reshape(200, 30).max(0) <= np.nan_to_num(most, nan=np.inf) + 1e-9 * np.abs(most)).all()
+
+
+def test_above_four_dimensions_the_closed_bound_stands(rng):
+    derivative = random_pair(rng, 5, even=True)
+    assert derivative.supremum.method == "closed bound" and derivative.largest == derivative.closed
 
 
 def test_a_small_ball_costs_little(rng):

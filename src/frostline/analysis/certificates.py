@@ -187,7 +187,7 @@ def _kept(run: Trajectory, size: float) -> list[Node]:
 
 def _kept_all(run: Trajectory) -> bool:
     """Whether a run with a fixed step kept every step."""
-    return len(run.times) - (run.times[0] == 0) == run.steps
+    return len(run.times) - int(run.times[0] == 0) == run.steps
 
 
 @dataclass(frozen=True, eq=False)

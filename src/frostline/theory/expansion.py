@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from frostline.sphere import tangent_projectors
+from frostline.theory.expansion_supremum import Supremum, expansion_supremum
 from frostline.theory.spectrum import scale_of
 
 PAD = 1 + 1e-12
@@ -68,9 +69,22 @@ class Derivative:
         values = np.linalg.svd(self.B, compute_uv=False)
         return float(values[0]), float(values[-1])
 
-    @cached_property
+    @property
     def largest(self) -> float:
-        """ℓ: a bound of λ_max(sym ∇F) over the whole sphere; infinite when B is rank-deficient."""
+        """ℓ: a bound of λ_max(sym ∇F) over the whole sphere; infinite when B is rank-deficient.
+
+        Right to 1 % for d ≤ 4 in most cases (``supremum`` says how it was found), ``closed`` for larger d.
+        """
+        return self.supremum.value
+
+    @cached_property
+    def supremum(self) -> Supremum:
+        """ℓ between two bounds, and the method that found the upper one."""
+        return expansion_supremum(self, self.closed)
+
+    @cached_property
+    def closed(self) -> float:
+        """The bound of λ_max(sym ∇F) over the whole sphere by a formula; infinite when B is rank-deficient."""
         high, low = self.sigma
         if not low > 1e-13 * high:
             return np.inf
@@ -162,6 +176,10 @@ class Around:
         q = np.minimum(self.q + q_change, (high**2 - low**2) / 2)
         return G, q, np.minimum(G_change, self.G + G), np.minimum(q_change, self.q + q)
 
+    def largest_vectors(self, radius: Float[np.ndarray, "n"]) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of |G| and |q| over the ball."""
+        return self._vectors(radius)[:2]
+
     def expansion(self, radius: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         """A bound of λ_max(sym ∇F) over the geodesic ball of this radius around each token."""
         least, most = self.scales(radius)
@@ -178,7 +196,7 @@ class Around:
             first = np.where(stretch > 0, stretch / least, stretch / most)
             rate = first + np.where(bend > 0, bend / least**3, 0.0)
         rate = np.where(np.isnan(rate), np.inf, rate)
-        return np.minimum(rate + 1e-12 * np.abs(rate), self.of.largest)
+        return np.minimum(rate + 1e-12 * np.abs(rate), self.of.closed)
 
     def steepness(self, radius: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         """A bound of the operator norm of ∇F over the ball: a Lipschitz constant of F there."""

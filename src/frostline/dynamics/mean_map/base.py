@@ -8,7 +8,7 @@ from torch import Tensor
 
 from frostline.arrays import Array, Kind, as_positive
 from frostline.attention import Attention, Layer
-from frostline.dynamics.mean_map.select import Choice, Engine, engine_named, select
+from frostline.dynamics.mean_map.select import Choice, Engine, engine_named, mean_and_mass, select
 from frostline.errors import BadArray, BadParameter
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens, project, unit
@@ -81,6 +81,36 @@ def mean_map(
     if not bool(torch.isfinite(means).all()):
         raise BadParameter(f"the logits overflow {queries.dtype} at beta = {head.beta:g}; scale B or beta down.")
     return kind.restore(means)
+
+
+def mean_map_and_exponent(
+    head: Attention,
+    x: Array,
+    *,
+    sources: Array | None = None,
+    weights: Array | None = None,
+    tolerance: float = TOLERANCE,
+    engine: str = "auto",
+) -> tuple[Array, Array]:
+    """``mean_map``, and Λ(x) = −log ∫ e^{−κ|y−u|²/2} dρ(y) = κ − log ∫ e^{⟨p,y⟩} dρ(y), from the same sums (THEORY eq. 19).
+
+    p = β(Bᵀx + g), κ = |p|, u = p/κ. Λ is computed in float64, whatever the tokens are; its rounding is about κ·1e-16.
+    The tree engine leaves out or merges sources, and Λ inherits a relative error of the mass of that order.
+
+    >>> tokens = [[1.0, 0.0], [0.0, 1.0]]
+    >>> mean_map_and_exponent(Attention.from_matrices(B=tokens, V=tokens, beta=1e3), tokens)[1].round(6)  # log 2
+    array([0.693147, 0.693147])
+    """
+    queries, known, logs, tolerance, kind = _checked(head, x, sources, weights, tolerance)
+    queries, known = unit(queries.double()), unit(known.double())
+    logs = None if logs is None else logs.double()
+    p = head.beta * head.to(queries).logit_direction(queries)
+    means, masses = mean_and_mass(p, *with_mass(known, logs), tolerance, engine)
+    if not bool(torch.isfinite(means).all()):
+        raise BadParameter(f"the logits overflow {queries.dtype} at beta = {head.beta:g}; scale B or beta down.")
+    # Rounding may take a mass at u itself above 1.
+    exponents = (torch.linalg.vector_norm(p, dim=-1) - masses).clamp_min(0.0)
+    return kind.restore(means), kind.restore(exponents)
 
 
 def choose(

@@ -3,6 +3,8 @@
 Logits are shifted by their maximum, so β = 1e6 does not overflow.
 """
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -42,11 +44,20 @@ def blocks(
     tolerance: float,
 ) -> Float[Tensor, "*batch q d"]:
     """Shifted dot products, a block of queries at a time."""
+    return block_sums(p, y, log_weights)[0]
+
+
+def block_sums(
+    p: Float[Tensor, "*batch q d"], y: Float[Tensor, "*batch n d"], log_weights: Float[Tensor, "*#batch n"] | None
+) -> tuple[Float[Tensor, "*batch q d"], Float[Tensor, "*batch q"]]:
+    """The mean map, and log Σ_j w_j e^{⟨p,y_j⟩}; without weights w_j = 1/n."""
     rows = max(1, BLOCK // max(1, y.shape[:-1].numel()))
-    parts = []
+    parts, masses = [], []
     for queries in torch.split(p, rows, dim=-2):
         logits = queries @ y.mT
         if log_weights is not None:
             logits = logits + log_weights[..., None, :]
+        masses.append(torch.logsumexp(logits, dim=-1))
         parts.append(torch.softmax(logits, dim=-1) @ y)
-    return torch.cat(parts, dim=-2)
+    mass = torch.cat(masses, dim=-1)
+    return torch.cat(parts, dim=-2), mass if log_weights is not None else mass - math.log(y.shape[-2])

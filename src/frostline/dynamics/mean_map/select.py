@@ -7,17 +7,20 @@ import math
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from frostline.dynamics.mean_map.dense import WIDEST, blocks, fused, log_range
+from frostline.dynamics.mean_map.dense import WIDEST, block_sums, blocks, fused, log_range
 from frostline.errors import BadParameter
 from frostline.files.suggestions import is_name
 from frostline.log import LOG
+
+if TYPE_CHECKING:
+    from frostline.dynamics.mean_map.tree import TreePlan
 
 Engine: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, float], Tensor]
 """Queries p (…, q, d), sources y (…, n, d), log weights and tolerance to the mean map (…, q, d)."""
@@ -113,31 +116,64 @@ def _selected(
     p: Tensor, y: Tensor, log_weights: Tensor | None, tolerance: float
 ) -> tuple[Choice, Callable[[], Tensor]]:
     """The choice, and the evaluation by that engine; a tree that was planned for the choice is used again."""
-    q, n, d = p.shape[-2], y.shape[-2], y.shape[-1]
-    dense_here = partial(dense, p, y, log_weights, tolerance)
     if y.is_cuda:
         reason = _no_kernel(p, y, log_weights, tolerance)
         if reason is not None:
-            return Choice("dense", reason), dense_here
-        return Choice("cuda", f"the tokens are on a GPU, d = {d}"), partial(_cuda, p, y, log_weights, tolerance)
+            return Choice("dense", reason), partial(dense, p, y, log_weights, tolerance)
+        reason = f"the tokens are on a GPU, d = {y.shape[-1]}"
+        return Choice("cuda", reason), partial(_cuda, p, y, log_weights, tolerance)
+    choice, plans = _planned(p, y, log_weights, tolerance)
+    if plans is None:
+        return choice, partial(dense, p, y, log_weights, tolerance)
+    return choice, lambda: torch.from_numpy(np.stack([plan.mean_map() for plan in plans])).reshape(p.shape)
+
+
+def mean_and_mass(
+    p: Float[Tensor, "*batch q d"],
+    y: Float[Tensor, "*batch n d"],
+    log_weights: Float[Tensor, "*#batch n"] | None,
+    tolerance: float,
+    engine: str = "auto",
+) -> tuple[Float[Tensor, "*batch q d"], Float[Tensor, "*batch q"]]:
+    """The mean map and log Σ_j w_j e^{⟨p,y_j⟩}, Σ_j w_j = 1, from the same sums; "auto", "dense" or "tree"."""
+    plans = None
+    if engine == "tree":
+        from frostline.dynamics.mean_map.tree import make_plans, refuse_unsupported
+
+        refuse_unsupported(p, log_weights, tolerance)
+        plans = list(make_plans(p, y, log_weights, tolerance))
+    elif engine == "auto" and not y.is_cuda:
+        plans = _planned(p, y, log_weights, tolerance)[1]
+    if plans is not None:
+        means, masses = (torch.from_numpy(np.stack(part)) for part in zip(*(plan.sums() for plan in plans), strict=True))
+        return means.reshape(p.shape), masses.reshape(p.shape[:-1])
+    if _no_loop(p, y, log_weights) is None:
+        from frostline.dynamics.mean_map.loop import loop_sums
+
+        return loop_sums(p, y, log_weights)
+    return block_sums(p, y, log_weights)
+
+
+def _planned(
+    p: Tensor, y: Tensor, log_weights: Tensor | None, tolerance: float
+) -> tuple[Choice, "list[TreePlan] | None"]:
+    """The choice on a CPU: trees, planned for every member of an ensemble, or None for the dense engine."""
+    q, n, d = p.shape[-2], y.shape[-2], y.shape[-1]
     reason = _no_loop(p, y, log_weights)
     if reason is None and q * n < LARGE.get(d, math.inf):
         reason = f"{q:,} × {n:,} pairs are fewer than a tree pays for"
     if reason is not None:
-        return Choice("dense", reason), dense_here
+        return Choice("dense", reason), None
     from frostline.dynamics.mean_map.tree import LEAST_TOLERANCE, make_plans
 
     if tolerance < LEAST_TOLERANCE:
-        return Choice("dense", f"a tolerance of {tolerance:g} is below what a tree promises"), dense_here
+        return Choice("dense", f"a tolerance of {tolerance:g} is below what a tree promises"), None
     members = list(make_plans(p, y, log_weights, tolerance))
     cost, pairs = np.mean([plan.cost() for plan in members], axis=0)
     if cost > WORTH * n:
         reason = f"a tree would sum about {pairs:,.0f} of {n:,} sources per query and take {cost / n:.1f} of the time"
-        return Choice("dense", reason), dense_here
-    return (
-        Choice("tree", f"it sums about {pairs:,.0f} instead of {n:,} sources per query"),
-        lambda: torch.from_numpy(np.stack([plan.mean_map() for plan in members])).reshape(p.shape),
-    )
+        return Choice("dense", reason), None
+    return Choice("tree", f"it sums about {pairs:,.0f} instead of {n:,} sources per query"), members
 
 
 def _no_loop(p: Tensor, y: Tensor, log_weights: Tensor | None) -> str | None:

@@ -107,13 +107,17 @@ class TreePlan:
 
     def mean_map(self) -> Float[np.ndarray, "q d"]:
         """The mean map of every query, in the order in which queries came."""
-        means = np.empty(self.groups.p.shape)
+        return self.sums()[0]
+
+    def sums(self) -> tuple[Float[np.ndarray, "q d"], Float[np.ndarray, " q"]]:
+        """The mean map and log Σ_j w_j e^{⟨p,y_j⟩}, Σ_j w_j = 1, of every query, in the order in which queries came."""
+        means, logs = np.empty(self.groups.p.shape), np.empty(len(self.groups.p))
         with interruptible():
             made = build_proxies(self.boxes, self.orders, self.kappa)
-            _evaluate(self.groups, self.boxes, made, self.table, self.tolerance, 8 * get_num_threads(), means)
-        out = np.empty_like(means)
-        out[self.queries.order] = means
-        return out
+            _evaluate(self.groups, self.boxes, made, self.table, self.tolerance, 8 * get_num_threads(), means, logs)
+        out, masses = np.empty_like(means), np.empty_like(logs)
+        out[self.queries.order], masses[self.queries.order] = means, logs
+        return out, masses
 
 
 def make_plans(
@@ -162,7 +166,7 @@ def refuse_unsupported(p: Float[Tensor, "*batch q d"], log_weights: Tensor | Non
 
 @njit()
 @no_type_check
-def _sum_items(p, group, boxes, proxies, items, count, z, w, sums, out):
+def _sum_items(p, group, boxes, proxies, items, count, z, w, sums, out, logs):
     """The mean map of some queries over the listed leaves and blocks of proxies."""
     d, filled = p.shape[1], 0
     query = np.zeros(len(z))
@@ -190,11 +194,14 @@ def _sum_items(p, group, boxes, proxies, items, count, z, w, sums, out):
                 filled = 0
     for row in range(len(p)):
         out[row] = group.star + sums[row, 1 : d + 1] / sums[row, 0]
+        logs[row] = np.log(sums[row, 0])
+        for k in range(d):
+            logs[row] += p[row, k] * group.star[k]
 
 
 @njit(parallel=True)
 @no_type_check
-def _evaluate(groups, boxes, proxies, table, tolerance, parts, out):
+def _evaluate(groups, boxes, proxies, table, tolerance, parts, out, logs):
     d = groups.p.shape[1]
     for part in prange(parts):
         stack = np.empty(STACK, np.int64)
@@ -213,5 +220,6 @@ def _evaluate(groups, boxes, proxies, table, tolerance, parts, out):
                     together = False
                     continue
                 end = last if together else first + 1
-                _sum_items(groups.p[first:end], group, boxes, proxies, items, count, z, w, sums, out[first:end])
+                queries, means, masses = groups.p[first:end], out[first:end], logs[first:end]
+                _sum_items(queries, group, boxes, proxies, items, count, z, w, sums, means, masses)
                 first = end
