@@ -129,6 +129,31 @@ def test_a_density_above_a_multiple_of_the_uniform_one_is_bounded_sharply(kappa,
         assert most_energy < 0.85 * exponent[0]
 
 
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_no_atom_beside_a_multiple_of_the_uniform_density_errs_more(d):
+    """The uniform part in quadrature, an atom at every distance: from warm, where (19) rules, to cold."""
+    t, weights = np.polynomial.legendre.leggauss(400)
+    angle = np.pi * (t + 1) / 2
+    law = weights * np.sin(angle) ** (d - 2)
+    law /= law.sum()
+    r = np.linspace(1e-4, 2, 20_001)
+    ratios = []
+    for kappa in (1e-3, 0.1, 1.0, 10.0, 100.0):
+        for least in (1.0, 0.9, 0.3, 1e-3):
+            tilt = law * np.exp(-kappa * (1 - np.cos(angle)))
+            mass, along = tilt.sum(), (tilt * (1 - np.cos(angle))).sum()
+            atom = (1 - least) * np.exp(-kappa * r**2 / 2)
+            turn = 2 * np.arcsin(r / 2)
+            error = np.hypot(least * along + atom * (1 - np.cos(turn)), atom * np.sin(turn)) / (least * mass + atom)
+            exponent = gibbs.uniform_exponent(np.array([kappa]), d) - np.log(least)
+            assert exponent[0] >= -np.log(least * mass)
+            bound = gibbs.largest_error(exponent, np.array([kappa]), np.array([kappa]), d)[0] / np.sqrt(kappa)
+            assert error.max() <= bound
+            ratios.append(error.max() / bound)
+    # At κ → 0 the uniform density errs by 1, and √(2Λ/κ) = √2.
+    assert max(ratios) > 0.9
+
+
 @pytest.mark.parametrize("d", [2, 3, 5, 20])
 def test_exponents_of_the_uniform_density_are_those_of_mpmath(d):
     kappa = np.array([1e-3, 0.3, 5.0, 80.0, 2e3, 1e5])
