@@ -138,9 +138,7 @@ def _initial(course: Course, begin: Start, sides: Sides, p: float) -> float:
     return uniform_distance(*sides.basis.shape, p) if begin.log_ratio == 0 else float(course.values[0])
 
 
-def _tube(
-    head: Attention, course: Course, begin: Start, sides: Sides, growth: str, refinement: str, p: float
-) -> Tube:
+def _tube(head: Attention, course: Course, begin: Start, sides: Sides, growth: str, refinement: str, p: float) -> Tube:
     return Tube(
         times=course.times,
         values=course.values,
@@ -194,7 +192,7 @@ def _nodes(head: Attention, start: object, count: int, angles: np.ndarray, sides
         if isinstance(start, str):
             return nodes(count, d), begin
         if not isinstance(start, densities.Mixture):
-            raise BadParameter("a lower bound alone cannot be run; pass a density or nodes, or growth=\"proven\".")
+            raise BadParameter('a lower bound alone cannot be run; pass a density or nodes, or growth="proven".')
         return nodes(count, d, log_density=start.log_density), begin
     pair = start if isinstance(start, tuple) and len(start) == 2 else (start, None)
     tokens, _ = as_tokens_of((head,), pair[0])

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from frostline.theory.von_mises_fisher import log_scaled_normaliser
 
-Numbers = Float[np.ndarray, "*n"]
+Numbers = Float[np.ndarray, "*#n"]
 
 NEWTON = 8
 """Steps of Newton's method for W; from the second on every iterate is an upper bound."""

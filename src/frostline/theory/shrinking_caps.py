@@ -114,7 +114,7 @@ class Rings:
 
     def growth(self, exponent: Table, errors: Table) -> Float[np.ndarray, "rings"]:
         """A bound of div v over everything from E up to the ring, (21)."""
-        with np.errstate(invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             energy = gibbs.largest_energy(exponent, self.d)
             wide = np.where(self.spread > 0, self.spread * energy, 0.0)
             push = (self.d - 1) * self.sides.value * np.minimum(errors / np.sqrt(self.low), 2.0)
@@ -213,7 +213,9 @@ def _blur(kappa: Float[np.ndarray, "n"], d: int) -> Float[np.ndarray, "n"]:
     if d == 2:
         beyond = np.sqrt(2) * np.exp(-kappa) * np.sqrt(np.pi * kappa) / 2
         # The share is relative to a mass of at least P(½, 2κ).
-        angle = np.where((beyond <= SPILL / 4) & (special.gammainc(0.5, 2 * kappa) >= 0.999) & (t < 1), angle, np.pi / 2)
+        angle = np.where(
+            (beyond <= SPILL / 4) & (special.gammainc(0.5, 2 * kappa) >= 0.999) & (t < 1), angle, np.pi / 2
+        )
     return np.minimum(angle, np.pi / 2)
 
 

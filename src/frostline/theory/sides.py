@@ -32,7 +32,7 @@ REDUCING = 1e-9
 MULTIPLIERS = 64
 """Multipliers ν tried on each side of the spectrum; every one gives a valid bound, more make it sharper."""
 
-Angles = Float[np.ndarray, "*n"]
+Angles = Float[np.ndarray, "*#n"]
 
 
 @dataclass(frozen=True, eq=False)

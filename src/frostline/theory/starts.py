@@ -68,7 +68,9 @@ def start_of(density: object, angles: Float[np.ndarray, "n"], E: Float[np.ndarra
     # The rest of the mass may be anywhere: all of it at the equator is the worst.
     shares = least * uniform
     shares[-1] = 1.0
-    return Start(-float(np.log(least)), _rising(shares), False, f"a density of at least {least:g} times the uniform one")
+    return Start(
+        -float(np.log(least)), _rising(shares), False, f"a density of at least {least:g} times the uniform one"
+    )
 
 
 def uniform_share(angles: Float[np.ndarray, "n"], d: int, m: int) -> Float[np.ndarray, "n"]:

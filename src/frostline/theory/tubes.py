@@ -6,7 +6,7 @@ takes the worst of them; a step is accepted when its guess bounds the right-hand
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -31,6 +31,7 @@ COLDEST = 1e15
 """The largest β at which it is tried whether a tube would open."""
 
 
+@runtime_checkable
 class Growth(Protocol):
     """Bounds of |m − u| while time goes on: proven ones (``ShrinkingCaps``), or measured ones."""
 
@@ -204,9 +205,7 @@ class Course:
     ended: str
 
 
-def follow(
-    tokens: Tokens, growth: Growth, shares: Float[np.ndarray, "n"], *, until: float | None, p: float
-) -> Course:
+def follow(tokens: Tokens, growth: Growth, shares: Float[np.ndarray, "n"], *, until: float | None, p: float) -> Course:
     """Integrate a tube until it ends by itself or the time is reached; ``shares`` are masses within the first angles."""
     masses = np.diff(np.concatenate([[0.0], shares]))
 
