@@ -99,12 +99,12 @@ def test_the_quadrature_converges_far_faster_than_its_nodes_grow():
 
 
 def test_it_follows_many_weighted_tokens():
-    """3,000 equispaced weighted nodes at β = 30, until they begin to see only themselves near ±e₂."""
-    x, weights = fl.sample.nodes(3000, 2, log_density=lambda x: x @ [0.36, 0.48])
-    run = fl.simulate(head_at(30.0), x, weights=weights, until=3.0)
-    last = states(30.0, 3.0, lambda x: x @ [0.36, 0.48])[-1]
+    """400 equispaced weighted nodes at β = 30, while neighbours near ±e₂ are within half a kernel width: to 1e-5."""
+    x, weights = fl.sample.nodes(400, 2, log_density=lambda x: x @ [0.36, 0.48])
+    run = fl.simulate(head_at(30.0), x, weights=weights, until=2.0, stepper=fl.RK4(0.05))
+    last = states(30.0, 2.0, lambda x: x @ [0.36, 0.48], tolerance=1e-5)[-1]
     for moment in (lambda y: y[:, 0], lambda y: y[:, 1], lambda y: y[:, 0] ** 2, lambda y: y[:, 0] * y[:, 1]):
-        assert last.weights @ moment(last.tokens) == pytest.approx(weights @ moment(run.tokens[-1]), abs=2e-4)
+        assert last.weights @ moment(last.tokens) == pytest.approx(weights @ moment(run.tokens[-1]), abs=1e-5)
 
 
 def test_half_a_circle_is_the_whole_one():
@@ -114,7 +114,7 @@ def test_half_a_circle_is_the_whole_one():
         ours, theirs = weights @ tokens[:, k] ** 2, whole.weights @ whole.tokens[:, k] ** 2
         assert ours == pytest.approx(theirs, abs=1e-4)
     assert weights @ tokens[:, 1] == pytest.approx(whole.weights @ whole.tokens[:, 1], abs=1e-4)
-    assert half.exponents.max() == pytest.approx(whole.exponents.max(), abs=0.02)
+    assert 2 * half.weights @ half.exponents == pytest.approx(whole.weights @ whole.exponents, abs=1e-4)
 
 
 def test_labels_keep_their_order_and_mass_is_kept():
@@ -131,19 +131,19 @@ def test_labels_keep_their_order_and_mass_is_kept():
 
 def test_cold_it_is_the_zero_temperature_flow_up_to_one_over_beta():
     def apart(beta):
-        last = states(beta, 2.0, mirrored=True, reach=8.0)[-1]
+        last = states(beta, 2.0, mirrored=True, reach=14.0, tolerance=1e-5)[-1]
         start = last.chart.tokens(last.panels.labels()).reshape(-1, 2)
         path = fl.zero_temperature(head_at(beta), start, times=np.array([2.0])).tokens[-1]
         return np.abs(path - last.tokens).max()
 
     errors = [apart(beta) for beta in (300.0, 3000.0)]
-    assert errors[0] / errors[1] == pytest.approx(10, rel=0.1)
+    assert errors[0] / errors[1] == pytest.approx(10, rel=0.02)
 
 
 def test_the_density_at_the_separatrix_is_that_of_zero_temperature():
     """V = I, β = 10⁵: at e₂ ρ falls like e^{−Γt}, Γ = (λ₁ − λ₂)/b₂ = 1."""
-    last = states(1e5, 2.0, uniform, v=np.eye(2), mirrored=True, reach=12.0, spacing=1.0)[-1]
-    assert -last.log_density.min() - np.log(2 * np.pi) == pytest.approx(2.0, abs=2e-3)
+    last = states(1e5, 2.0, uniform, v=np.eye(2), mirrored=True, reach=25.0, spacing=1.0)[-1]
+    assert -last.log_density.min() - np.log(2 * np.pi) == pytest.approx(2.0, abs=1e-3)
 
 
 def test_the_mean_of_exponentials_is_at_most_a_covering_number_where_queries_look_at_themselves():
@@ -164,7 +164,7 @@ def test_the_mean_of_exponentials_is_at_most_a_covering_number_where_queries_loo
 def test_bad_input_is_refused():
     head = head_at(10.0)
     for wrong, words in [
-        (lambda: circle_mean_field([head, head], even, until=1.0), "one head"),
+        (lambda: circle_mean_field([[head, head]], even, until=1.0), "one head"),
         (lambda: circle_mean_field(fl.Attention.from_matrices(np.eye(3), np.eye(3), 1.0), even, until=1.0), "dimension 2"),
         (lambda: circle_mean_field(head, even, until=np.nan), "until is nan"),
         (lambda: circle_mean_field(head, even, until=1.0, spacing=0.0), "spacing is 0"),
