@@ -42,7 +42,9 @@ def test_every_token_rests_up_to_one_over_beta(v, turned):
 def test_close_to_the_limit_it_is_a_gaussian_turned_upside_down():
     """βθ²/8 for B = diag(1, ½), V = diag(1, 1.5): f″ = (λ₁ − λ₂)/v₁ = 1/4."""
     head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.diag([1.0, 1.5]), 100.0)
-    assert held_log_density(head)(np.array([[np.cos(0.01), np.sin(0.01)]]))[0] == pytest.approx(100 * 1e-4 / 8, rel=1e-3)
+    assert held_log_density(head)(np.array([[np.cos(0.01), np.sin(0.01)]]))[0] == pytest.approx(
+        100 * 1e-4 / 8, rel=1e-3
+    )
 
 
 def test_heads_without_such_a_density_are_refused():
