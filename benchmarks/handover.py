@@ -15,7 +15,7 @@ from scipy.integrate import RK45
 import frostline as fl
 from frostline.dynamics.label_panels import NODES
 from frostline.dynamics.panel_sums import panel_sums
-from frostline.experiments.staying_runs import LEVEL, Stay, hypothesis_times, stay
+from frostline.experiments.staying_runs import LEVEL, Stay, follow_hypothesis, stay
 from frostline.transport.atoms import two_atoms
 
 B, V = np.diag([1.0, 0.5]), np.diag([1.0, 1.5])
@@ -71,7 +71,7 @@ def hypotheses() -> None:
     betas = (100.0, 178.0, 300.0, 562.0, 1000.0, 1778.0, 3000.0, 5623.0, 10_000.0, 30_000.0)
     for beta in betas:
         for spacing in (0.5, 0.25) if beta <= 10_000 else (0.5,):
-            found = hypothesis_times(beta, until=3 + 0.35 * np.sqrt(beta), spacing=spacing)
+            found = follow_hypothesis(beta, until=3 + 0.35 * np.sqrt(beta), spacing=spacing)
             print(
                 f"beta {beta:g} spacing {spacing:g}: density until {found.density:.2f}, largest Lambda until "
                 f"{found.exponent:.2f}; log mean e^Lambda {found.log_means[0]:.3f} at the start, largest later "

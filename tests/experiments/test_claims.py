@@ -8,7 +8,8 @@ import pytest
 
 import frostline as fl
 from frostline.errors import BadParameter
-from frostline.experiments import setting
+from frostline.dynamics.circle_mean_field import circle_mean_field
+from frostline.experiments import setting, staying_runs
 from frostline.experiments.claim import Criterion, Judgement
 from frostline.experiments.claims import theorem, training
 from frostline.experiments.claims.catalogue import CLAIMS, chosen
@@ -35,9 +36,12 @@ def sound(name):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    setting.follow.cache_clear()
+    remembered = (setting.follow, staying_runs.stay, staying_runs.follow_hypothesis)
+    for runs in remembered:
+        runs.cache_clear()
     yield
-    setting.follow.cache_clear()
+    for runs in remembered:
+        runs.cache_clear()
 
 
 SOFTWARE = {
@@ -123,6 +127,27 @@ def untaught(answers, asked, answer, rng):
     return training.torch.from_numpy(rng.integers(training.VALUES, size=training.BATCH))
 
 
+def warmed(head, density, **options):
+    """A mean field at a tenth of the β it says."""
+    return circle_mean_field(head.with_beta(head.beta / 10), density, **options)
+
+
+def without_stragglers(head, density, **options):
+    """A mean field from which the tokens near ±e₂ are always left out."""
+    return circle_mean_field(head, density, **{**options, "reach": 3.0})
+
+
+def at_rest(head, density, **options):
+    """V that prefers nothing."""
+    return circle_mean_field(fl.Attention.from_matrices(head.matrices.B, np.eye(2), head.beta), density, **options)
+
+
+def lonelier(head, density, **options):
+    """Λ that grows by two in every unit of time, at every token."""
+    for state in circle_mean_field(head, density, **options):
+        yield dataclasses.replace(state, exponents=state.exponents + 2 * state.time)
+
+
 def another_task(answers, asked, answer, rng):
     return asked % training.VALUES
 
@@ -152,6 +177,10 @@ def longer(head, x, other, *, times):
         ("stability", "claims.wasserstein_stability.simulate", warmer),
         ("mean-field", "claims.mean_field.simulate", rushed),
         ("finite-tokens", "claims.finite_tokens.freezing", hasty),
+        *(
+            pytest.param("staying", "staying_runs.circle_mean_field", sabotage, marks=pytest.mark.slow)
+            for sabotage in (warmed, without_stragglers, at_rest, lonelier)
+        ),
         ("asymmetry", "claims.asymmetry.simulate", flipped),
         ("asymmetry", "setting.simulate", flipped),
         ("many-heads", "claims.many_heads.simulate", flipped_stack),
@@ -203,6 +232,36 @@ def test_the_bound_is_judged_from_both_sides(monkeypatch):
         assert any("a = √" in what for what in refused())
 
 
+def test_how_long_clusters_stay_is_judged_on_every_count():
+    """Each table of the evidence, changed to what another theory would give: its check fails."""
+    claim, evidence = CLAIMS["staying"], sound("staying")
+
+    def refused(table, **changes):
+        columns = {name: np.array(column, float) for name, column in evidence.tables[table].items()}
+        columns |= {name: change(columns) for name, change in changes.items()}
+        found = claim.judge(dataclasses.replace(evidence, tables={**evidence.tables, table: columns}))
+        return [check.what for check in found.checks if check.holds is False]
+
+    assert refused("lives") == []
+    for words, table, changes in [
+        # A time in √β, not log β.
+        ("the hand-over", "lives", {"leaves": lambda c: np.sqrt(c["beta"])}),
+        ("neither resolution nor range", "lives", {"leaves": lambda c: c["leaves"] + 0.3 * (c["spacing"] == 1.0)}),
+        ("neither resolution nor range", "lives", {"leaves": lambda c: c["leaves"] + 0.3 * (c["range"] == 6.0)}),
+        ("clusters are held", "lives", {"leaves": lambda c: np.where(np.isnan(c["leaves"]), 20.0, c["leaves"])}),
+        ("clusters are held", "lives", {"last": lambda c: c["last"] * (1 + 0.1 * (c["spacing"] == 1.0))}),
+        ("stragglers", "lives", {"leaves": lambda c: np.where(c["range"] == 3.0, 21.0, c["leaves"])}),
+        ("against βf", "profile", {"predicted": lambda c: 1.2 * c["predicted"]}),
+        ("against βf", "profile", {"log_density": lambda c: 0 * c["predicted"]}),
+        ("(H): the time", "broken", {"density": lambda c: c["beta"]}),
+        ("(H): the time", "broken", {"density": lambda c: np.log(c["beta"]) ** 0.5}),
+        ("(H): the time", "broken", {"exponent": lambda c: c["exponent"] * (1 + 0.03 * (c["spacing"] == 1.0))}),
+        ("controlled instead", "broken", {"largest": lambda c: c["start"] + 0.02}),
+    ]:
+        against = refused(table, **changes)
+        assert any(words in what for what in against), (words, against)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -238,7 +297,7 @@ def test_checks_of_the_software_are_no_evidence():
 def test_names():
     found = [claim.name for claim in chosen(["theorem", "zero-temperature-limit"], "quick")]
     assert found == ["zero-temperature-limit", "theorem"]
-    assert len(chosen([], "quick")) == 9 and len(chosen([], "full")) == 14
+    assert len(chosen([], "quick")) == 10 and len(chosen([], "full")) == 15
     with pytest.raises(BadParameter, match="training is measured with --full only"):
         chosen(["training"], "quick")
     with pytest.raises(BadParameter, match=r"no claim 'theorems'; did you mean 'theorem'\?"):

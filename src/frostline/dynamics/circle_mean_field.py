@@ -7,7 +7,7 @@ more than a part of a kernel width κ^{−1/2}, so none ever sees only itself, a
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -35,21 +35,7 @@ MOST_NODES = 200_000
 MOST_ROUNDS = 60
 """Times that panels are halved in a row."""
 
-LogDensity = Callable[[Float[np.ndarray, "n 2"]], Float[np.ndarray, "n"]]
-
-
-class Chart(Protocol):
-    """The coordinate of the circle in which labels and places are given."""
-
-    mirrored: bool
-
-    def tokens(self, values: np.ndarray) -> np.ndarray: ...
-
-    def angles(self, values: np.ndarray) -> np.ndarray: ...
-
-    def scale(self, values: np.ndarray) -> np.ndarray: ...
-
-    def speed(self, values: np.ndarray, push: np.ndarray) -> np.ndarray: ...
+LogDensity: TypeAlias = Callable[[Float[np.ndarray, "n 2"]], Float[np.ndarray, "n"]]
 
 
 class WholeCircle:
@@ -101,6 +87,10 @@ class HalfCircle:
         """The rate of the coordinate under ẋ = P_x push: (x₂ push₁ − x₁ push₂)/x₁."""
         x = self.tokens(values)
         return x[..., 1] * (push[..., 0] / x[..., 0]) - push[..., 1]
+
+
+Chart: TypeAlias = WholeCircle | HalfCircle
+"""The coordinate of the circle in which labels and places are given."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,7 +121,7 @@ class Panels:
         both = np.concatenate([self.values[left], self.values[left + 1]], axis=1)
         edges = np.stack([self.edges[left, 0], self.edges[left + 1, 1]], axis=1)
         joined = replace(self, edges=edges, values=both @ _JOIN.T)
-        again = (joined.values @ _HALVES.reshape(2 * NODES, NODES).T)
+        again = joined.values @ _HALVES.reshape(2 * NODES, NODES).T
         good = (np.diff(joined.values, axis=1) > 0).all(1) & fits(joined, np.abs(again - both).max(1))
         left = left[good]
         if not len(left):

@@ -112,7 +112,7 @@ class Hypothesis:
 
 
 @lru_cache(maxsize=16)
-def hypothesis_times(beta: float, *, until: float, spacing: float = SPACING) -> Hypothesis:
+def follow_hypothesis(beta: float, *, until: float, spacing: float = SPACING) -> Hypothesis:
     """Follow the uniform start under V = I, where clusters have no reason to leave."""
     head = Attention.from_matrices(B, np.eye(2), beta)
     rows = []
