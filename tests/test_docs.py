@@ -146,7 +146,7 @@ def test_the_site_is_built_offline_with_pictures(tmp_path):
         page = (tmp_path / "site" / "html" / "tutorials" / path.name).with_suffix(".html").read_text()
         assert path.stem == "encoder" or re.search(r"<img[^>]+_images/", page), path.name
     html = tmp_path / "site" / "html"
-    assert (html / "search.html").exists() and '"freez"' in (html / "searchindex.js").read_text()
+    assert (html / "search.html").exists() and '"gallery"' in (html / "searchindex.js").read_text()
     assert len(re.findall(r"<img[^>]+_images/gallery_\w+\.png", (html / "gallery.html").read_text())) == 4
     assert len(list(html.glob("_downloads/*/phase_diagram.html"))) == 1
     # Nothing is fetched from elsewhere when a page is opened.
