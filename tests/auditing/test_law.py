@@ -322,6 +322,21 @@ def test_texts_of_special_tokens_of_one_word_and_longer_than_a_window(tmp_path, 
     assert np.isfinite(short.layers["explained_bridge"].to_numpy()).all()
     # Three tokens and fewer are all atoms: nothing is left to a cloud.
     assert short.layers["explained_bridge"].to_numpy() == pytest.approx(np.ones(len(short.layers)))
+    # Which is no success of the law, and not called one.
+    assert "The texts have 3 tokens (median), hardly more than these four: that they explain much says little." in (
+        short.sentence
+    )
+    (law,) = [each for each in short.assumptions if each.what.startswith("attention sees four tokens")]
+    assert not law.holds and law.found.endswith("of texts of 3 tokens")
+
+
+def test_texts_of_hardly_more_than_four_tokens_are_no_evidence():
+    model = of_random_tokens(1, 15.0, layers=1)
+    reference = texts_of([60] * 8, seed=1)
+    for length, holds in ((4, False), (60, True)):
+        found = audit(model, texts_of([length] * 10), tokenizer=Numbers(), reference=reference, perturbations=False)
+        assert bool(of_kind(found, "mean field")) == holds
+        assert ("hardly more than these four" in found.sentence) == (not holds)
 
 
 def test_batches_and_padding_change_nothing(folder, opened):

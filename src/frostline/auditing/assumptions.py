@@ -108,14 +108,15 @@ def assumptions_of(
 
 def _of_the_law(measured: Measured) -> list[Assumption]:
     """What the law at the model's own temperature takes for granted, which comes before zero temperature."""
-    bridge, freezing = measured.explained.layers["bridge"], measured.clouds.sums.freezing.mean(0)
+    shares, freezing = measured.explained, measured.clouds.sums.freezing.mean(0)
+    bridge, short = shares.layers["bridge"], f" of texts of {shares.tokens:.0f} tokens" if shares.too_short else ""
     frozen = int((freezing > 1).sum())
     return [
         Assumption(
             "attention sees four tokens and a cut Gaussian cloud",
             f"{100 * EXPLAINED:.0f} % of every layer explained",
-            in_percent(bridge) if np.isfinite(bridge).any() else "nothing to explain",
-            bool((bridge >= EXPLAINED).all()),
+            (in_percent(bridge) if np.isfinite(bridge).any() else "nothing to explain") + short,
+            bool((bridge >= EXPLAINED).all()) and not shares.too_short,
         ),
         Assumption(
             "clouds are tilted, not frozen",

@@ -77,7 +77,7 @@ def measured_on(
         tell(name, "perturbations", 1, 1)
         moved = perturb(encoder, layers, last, model, tokenized, seed=seed)
     line, pause = frost_line(clouds.to_last, seed=seed), plateau(clouds.to_previous, seed=seed)
-    shares = explained(clouds.sums, layers, usual, seed=seed)
+    shares = explained(clouds.sums, clouds.tokens, layers, usual, seed=seed)
     return Measured(clouds, usual, shares, warm_maps(layers, usual), line, pause, moved)
 
 

@@ -13,6 +13,8 @@ from frostline.encoders.fold import FoldedLayer
 
 DRAWS = 400
 """Resamples of the texts, for intervals."""
+SHORTEST = 7
+"""Texts of fewer tokens leave no cloud: four tokens and at most two others, which explain all there is."""
 QUANTILES = (0.025, 0.975)
 """Quantiles over resamples that are an interval's ends."""
 
@@ -21,12 +23,14 @@ QUANTILES = (0.025, 0.975)
 class Explained:
     """Shares explained of the squared deviation from v̄, after the output matrix; 1 − what is left over what there is.
 
+    tokens           median number of tokens in the texts
     layers, heads    by the names of ``DESCRIPTIONS``: of whole layers, and of every head by itself
     low, high        95 % interval of ``layers["bridge"]``, texts resampled
     paid             attention paid to each of ``PLACES``, sums to one
     met              attention paid to each place by those tokens that have such a one
     """
 
+    tokens: float
     layers: dict[str, Float[np.ndarray, " layers"]]
     heads: dict[str, Float[np.ndarray, "layers heads"]]
     low: Float[np.ndarray, " layers"]
@@ -34,9 +38,24 @@ class Explained:
     paid: Float[np.ndarray, "layers heads places"]
     met: Float[np.ndarray, "layers heads places"]
 
+    @property
+    def too_short(self) -> bool:
+        """Whether the texts have hardly more tokens than the law's four, so that much explained says little."""
+        return self.tokens < SHORTEST
 
-def explained(sums: AttentionSums, layers: Sequence[FoldedLayer], population: Population, *, seed: int) -> Explained:
-    """Shares explained, from what was measured of single texts and the population's mean value."""
+
+def explained(
+    sums: AttentionSums,
+    tokens: Float[np.ndarray, " t"],
+    layers: Sequence[FoldedLayer],
+    population: Population,
+    *,
+    seed: int,
+) -> Explained:
+    """Shares explained, from what was measured of single texts and the population's mean value.
+
+    ``tokens``: how many each text has.
+    """
     count = sums.asked[:, 0]
     of_layers, of_heads = [], []
     for number, layer in enumerate(layers):
@@ -64,6 +83,7 @@ def explained(sums: AttentionSums, layers: Sequence[FoldedLayer], population: Po
     low, high = np.quantile(resampled, QUANTILES, axis=0)  # NaN where there is nothing to explain
     met = sums.met.sum(0)[:, None]
     return Explained(
+        float(np.median(tokens)),
         {name: shares[:, place] for place, name in enumerate(DESCRIPTIONS)},
         {name: heads[..., place] for place, name in enumerate(DESCRIPTIONS)},
         low,

@@ -249,7 +249,7 @@ def _mean_field(shares: Explained, random: Explained) -> list[Finding]:
 
     law, mean = shares.layers["bridge"], shares.layers["mean"]
     # NaN, where there is nothing to explain, is no finding.
-    if not (beyond(shares) > BEYOND_MEAN and beyond(shares) > beyond(random) + BEYOND_MEAN):
+    if shares.too_short or not (beyond(shares) > BEYOND_MEAN and beyond(shares) > beyond(random) + BEYOND_MEAN):
         return []
     return [
         Finding(

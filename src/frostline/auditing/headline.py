@@ -51,12 +51,18 @@ def _of_law(shares: Explained, random: Explained) -> str:
     if not np.isfinite(bridge).any():
         return "Attention gives every token the same: there is nothing to explain."
     low = np.flatnonzero(~(bridge >= EXPLAINED)).tolist()
+    short = ""
+    if shares.too_short:
+        short = (
+            f" The texts have {shares.tokens:.0f} tokens (median), hardly more than these four: that they explain much "
+            "says little."
+        )
     where = f", below {100 * EXPLAINED:.0f} % in layer{'s' * (len(low) > 1)} {_listed(low)}" if low else ""
     return (
         f"{in_percent(bridge)} of what attention does here, layer by layer{where}, is explained by four tokens (the "
         f"first, the last, the token itself, the best other one) and the mean and covariance of the rest (random "
         f"weights: {in_percent(random.layers['bridge'])}, but there the mean of the text alone explains "
-        f"{in_percent(random.layers['mean'])}, here {in_percent(shares.layers['mean'])})."
+        f"{in_percent(random.layers['mean'])}, here {in_percent(shares.layers['mean'])}).{short}"
     )
 
 
