@@ -262,8 +262,33 @@ ROWS: dict[str, Row] = {
         ("[0-euler-True]", "[1-euler-True]", "[2-euler-True]"),
         {
             "self.theta * np.exp(rate * arc.h) + carried": "self.theta + carried",
-            "defects = self._defects(": "defects = 0 * self._defects(",
-            "values=PAD * total(to_path + rest)": "values=PAD * total(to_path)",
+            "total = defects.sum(0)": "defects = 0 * defects; total = defects.sum(0)",
+            "by_path = PAD * total(to_path + rest)": "by_path = PAD * total(to_path)",
+            "self.derivative, self.unit = Derivative.scaled(A, B)": "self.derivative, self.unit = Derivative.scaled(A, V)",
+        },
+    ),
+    "certificate by sides, section 7": Row(
+        ("[0.02]", "[0.1]", "[0.3]"),
+        {
+            "speed = self.gap / most": "speed = self.gap / least",
+            "pushed = defects + piece": "pushed = 0.9 * defects + piece",
+            "rate = -speed * np.cos(": "rate = speed * np.cos(",
+            "np.exp(-speed * arc.h) * np.tan(": "np.exp(-1.1 * speed * arc.h) * np.tan(",
+        },
+    ),
+    "Λ along a run, section 7": Row(
+        ("[800-3-30.0-False]", "[50-2-10000.0-True]", "[120-6-300.0-False]"),
+        {
+            "(torch.linalg.vector_norm(p, dim=-1) - masses)": "0.9 * (torch.linalg.vector_norm(p, dim=-1) - masses)",
+            "else mass - math.log(y.shape[-2])": "else mass",
+            "logs[member, row] = shift + np.log(sums[0])": "logs[member, row] = np.log(sums[0])",
+        },
+    ),
+    "slope of the expansion rate, section 7": Row(
+        ("[0-True]", "[1-True]", "[2-True]", "[3-False]", "[4-False]"),
+        {
+            "return 4 * even / least + ": "return ",
+            "+ turned) / least**3 + ": ") / least**3 - ",
         },
     ),
     "expansion rate ℓ, section 7": Row(
