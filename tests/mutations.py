@@ -190,7 +190,7 @@ ROWS: dict[str, Row] = {
         ("[2]", "[5]"),
         {
             "np.minimum(sharp, np.sqrt(2 * exponent))": "np.minimum(sharp, np.sqrt(1.8 * exponent))",
-            "np.maximum(-log_scaled_normaliser(kappa, d), 0.0) * PAD": "0.9 * np.maximum(-log_scaled_normaliser(kappa, d), 0.0)",
+            "log_scaled_normaliser(kappa, d), 0.0) * PAD": "log_scaled_normaliser(kappa, d), 0.0) * 0.9",
         },
     ),
     "(19′)": Row(
@@ -206,7 +206,7 @@ ROWS: dict[str, Row] = {
         {
             "np.sin(2 * most)) / 2 - 1e-15": "np.sin(2 * most)) - 1e-15",
             "z = np.clip(push / (2 * pull),": "z = np.clip(push / pull,",
-            "np.sqrt(2 * np.maximum(exponent, 0.0) / self.beta), low, high": "np.sqrt(np.maximum(exponent, 0.0) / self.beta), low, high",
+            "sqrt(2 * np.maximum(exponent, 0.0) / self.beta), low": "sqrt(np.maximum(exponent, 0) / self.beta), low",
             "value=PAD * float(np.linalg.norm(V, 2))": "value=PAD * float(np.linalg.norm(B, 2))",
         },
     ),
@@ -312,7 +312,7 @@ ROWS: dict[str, Row] = {
     "comparison equation, section 13": Row(
         ("[0.02]", "[0.1]"),
         {
-            "after = np.minimum(self.angles + h * rate + 1e-15": "after = np.minimum(self.angles + 0.9 * h * rate + 1e-15",
+            "minimum(self.angles + h * rate + 1e-15": "minimum(self.angles + 1.1 * h * rate + 1e-15",
             "errors[self.number(most)], below, above)": "0.9 * errors[self.number(most)], below, above)",
         },
     ),
@@ -326,7 +326,7 @@ ROWS: dict[str, Row] = {
     "tube above W, section 13": Row(
         ("[2.0]",),
         {
-            "far = np.minimum(self.angles + self.drift, np.pi)": "far = np.minimum(self.angles / 2 + self.drift, np.pi)",
+            "far = np.minimum(self.angles + self.drift, ": "far = np.minimum(self.angles / 2 + self.drift, ",
             "float(masses @ tokens.costs(p)) ** (1 / p)": "float(masses @ tokens.costs(p))",
         },
     ),
