@@ -186,6 +186,38 @@ ROWS: dict[str, Row] = {
             "self.tokens + step,": "self.tokens + 0 * step,",
         },
     ),
+    "(19)": Row(
+        ("[2]", "[5]"),
+        {
+            "np.minimum(sharp, np.sqrt(2 * exponent))": "np.minimum(sharp, np.sqrt(1.8 * exponent))",
+            "log_scaled_normaliser(kappa, d), 0.0) * PAD": "log_scaled_normaliser(kappa, d), 0.0) * 0.9",
+        },
+    ),
+    "(19′)": Row(
+        ("[0.01-2000.0]", "[1e-05-2000.0]"),
+        {
+            "lambert_of_exp(exponent - 1 - mean)": "lambert_of_exp(exponent - 2 - mean)",
+            "np.sqrt(2 * height) * (1 - 0.5 / height)": "np.sqrt(2 * height) * (1 - 1 / height)",
+            "0.5 + lambert_of_exp(": "0.0 + lambert_of_exp(",
+        },
+    ),
+    "(20)": Row(
+        ("[symmetric-2-two atoms]", "[subspace-3-circle]", "[normal-4-cap]"),
+        {
+            "np.sin(2 * most)) / 2 - 1e-15": "np.sin(2 * most)) - 1e-15",
+            "z = np.clip(push / (2 * pull),": "z = np.clip(push / pull,",
+            "sqrt(2 * np.maximum(exponent, 0.0) / self.beta), low": "sqrt(np.maximum(exponent, 0) / self.beta), low",
+            "value=PAD * float(np.linalg.norm(V, 2))": "value=PAD * float(np.linalg.norm(B, 2))",
+        },
+    ),
+    "(21)": Row(
+        ("",),
+        {
+            "spread = PAD * 2 * _stretch(": "spread = PAD * 0.02 * _stretch(",
+            "rate = np.where(self.met, wide + push, -np.inf).max(1) + self.shape": "rate = 0.1 * self.shape",
+            "self.angles = self.angles - h * speed": "self.angles = self.angles - 0 * speed",
+        },
+    ),
     "(22)": Row(
         ("[True]",),
         {
@@ -289,6 +321,38 @@ ROWS: dict[str, Row] = {
         {
             "return 4 * even / least + ": "return ",
             "+ turned) / least**3 + ": ") / least**3 - ",
+        },
+    ),
+    "distance at the start, section 13": Row(
+        ("[3-1-2.0]", "[6-2-3.0]"),
+        {"np.sin(t) ** (d - m - 1) * np.cos(t) ** (m - 1)": "np.sin(t) ** (d - m) * np.cos(t) ** (m - 1)"},
+    ),
+    "worst key at an angle, section 13": Row(
+        ("[3]",),
+        {
+            "float(np.linalg.eigvalsh(inner - down)[0]) - spent": "float(np.linalg.eigvalsh(inner)[0]) - spent",
+            "left, right = B.T @ E, B.T @ W": "left, right = B @ E, B @ W",
+        },
+    ),
+    "comparison equation, section 13": Row(
+        ("[0.02]", "[0.1]"),
+        {
+            "minimum(self.angles + h * rate + 1e-15": "minimum(self.angles + 1.1 * h * rate + 1e-15",
+            "errors[self.number(most)], below, above)": "0.9 * errors[self.number(most)], below, above)",
+        },
+    ),
+    "critical angle, section 13": Row(
+        ("",),
+        {
+            "kept = ~np.logical_or.accumulate(self.lost)": "kept = np.logical_or.accumulate(self.lost)",
+            "self.lost |= most >= np.pi / 2": "self.lost |= most >= np.pi",
+        },
+    ),
+    "tube above W, section 13": Row(
+        ("[2.0]",),
+        {
+            "far = np.minimum(self.angles + self.drift, ": "far = np.minimum(self.angles / 2 + self.drift, ",
+            "float(masses @ tokens.costs(p)) ** (1 / p)": "float(masses @ tokens.costs(p))",
         },
     ),
     "expansion rate ℓ, section 7": Row(

@@ -76,6 +76,7 @@ def results(folders, tmp_path_factory):
         "Adaptive": [fl.Adaptive()],
         "rates": [fl.rates(head)],
         "bound": [bound],
+        "tube": [fl.tube(head.with_beta(1e4)), fl.tube(head.with_beta(1.0))],
         "terminal": [fl.terminal(head), fl.terminal(turning, centre=[1.0, 0.0])],
         "regime": [regime := fl.regime(head, x, until=6.0), *regime.checks],
         "closure": [

@@ -7,6 +7,7 @@ from .analysis.fits import Fit, fit
 from .analysis.laplace import Growth, Laplace, laplace, laplace_growth
 from .analysis.phases import Phase, Phases, phases
 from .analysis.stability import Stability, stability
+from .analysis.tubes import Tube, tube
 from .attention import Attention, Factored
 from .auditing.audit import Audit, audit
 from .auditing.comparison.compare import Comparison, diff
@@ -73,6 +74,7 @@ __all__ = [
     "Sweep",
     "Terminal",
     "Trajectory",
+    "Tube",
     "WarmLimit",
     "Watch",
     "ZeroTemperaturePath",
@@ -107,6 +109,7 @@ __all__ = [
     "stability",
     "sweep",
     "terminal",
+    "tube",
     "warm_limit",
     "wasserstein",
     "watch",

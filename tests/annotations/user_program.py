@@ -13,12 +13,14 @@ def predict(head: fl.Attention, x: np.ndarray) -> str:
     path: fl.ZeroTemperaturePath = fl.zero_temperature(head, x, times=[0, 1, 2])
     rates: fl.Rates = fl.rates(head)
     bound: fl.Bound = fl.bound(head, p=2.0)
+    tube: fl.Tube = fl.tube(head, start="uniform", growth="proven", p=2.0)
     terminal: fl.Terminal = fl.terminal(head)
     regime: fl.Regime = fl.regime(head, x, until=6.0)
     said: list[str] = [limit.describe(), path.describe(), rates.describe(), bound.describe(), terminal.describe()]
     kind: str = limit.kind
     gap: float | None = limit.gap
     best: float = bound.best(beta=1e4)
+    said.append(f"{tube.describe()} {tube.best()[0]:.2f} {tube.sides[-1]:.2f}")
     return " ".join([*said, regime.describe(), kind, f"{gap} {best:.2f}"])
 
 

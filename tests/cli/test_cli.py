@@ -77,10 +77,13 @@ def test_an_early_end_is_exit_code_one(call, tmp_path):
 
 def test_theory_tells_the_limit_in_words_and_as_json(call):
     words = call("theory", "run.toml").stdout
+    assert words.startswith("Tube (eq. 20)") and "never opens" in words
     assert "Limit: points" in words and "eigenvalues of A: 1, 0.5, 0.2" in words and "e^(−0.5 t)" in words
     facts = json.loads(call("theory", "run.toml", "--json").stdout)
     assert facts["layers"][0]["limit"]["gap"] == pytest.approx(0.5)
     assert facts["layers"][0]["tokens_without_limit"] == []
+    cold = json.loads(call("theory", "run.toml", "--json", "--beta", "1e5").stdout)["layers"][0]["tube"]
+    assert not cold["empty"] and cold["best"] == min(cold["values"]) < cold["initial"] and cold["growth"] == "proven"
 
 
 def test_theory_covers_every_kind(call, tmp_path):

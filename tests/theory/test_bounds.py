@@ -68,7 +68,11 @@ def test_a_priori_constants_come_from_the_matrices(two_clusters):
 
 def test_emptiness_is_said():
     head = fl.Attention.from_matrices(np.diag([1.0, 0.01]), np.eye(2), beta=2.0)
-    assert not fl.bound(head).empty()  # at t = 0 it is 1 + a < 2
+    assert fl.bound(head).empty()  # at t = 0 it is 1 + a, and the distance from a uniform start is √(2 − 4/π) = .853
+    assert "W at t = 0" in fl.bound(head).describe()
+    tame = fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=1e5)
+    assert tame.beta and fl.bound(tame).empty()  # 1.0022, just above W₂ = 1 at the start
+    assert not fl.bound(tame).empty(1e6)
     assert Bound(3.0, 1.0, 1.0, origin="fitted").empty(1.0)
     assert "numerically empty" in Bound(3.0, 1.0, 1.0, origin="fitted").describe(1.0)
     low_rank = fl.bound(fl.Attention.from_matrices(np.diag([1.0, 0.0]), np.eye(2), beta=2.0))
@@ -101,3 +105,20 @@ def test_bad_calls_get_a_sentence(made, two_clusters):
         fl.bound([two_clusters, two_clusters])
     with pytest.raises(NoLimit, match="rotation"):
         fl.bound(fl.Attention.from_matrices(np.eye(2), [[0.0, -1.0], [1.0, 0.0]], 1.0))
+
+
+@pytest.mark.parametrize(("d", "m", "p"), [(2, 1, 2.0), (3, 1, 2.0), (3, 2, 1.0), (6, 2, 3.0)])
+def test_the_distance_at_the_start_is_that_of_nodes(d, m, p, rng):
+    """The mean of (2 sin(θ/2))^p over 4·10⁵ uniform tokens: farther than 5 standard errors once in 10⁶ runs."""
+    values = np.concatenate([np.ones(m), 0.2 * np.ones(d - m)])
+    head = fl.Attention.from_matrices(np.eye(d), np.diag(values), beta=10.0)
+    x = fl.sample.uniform(400_000, d, seed=rng)
+    costs = np.linalg.norm(x - fl.limit(head)(x), axis=1) ** p
+    error = costs.std() / np.sqrt(len(x))
+    assert fl.bound(head, p=p).initial ** p == pytest.approx(costs.mean(), abs=5 * error)
+
+
+def test_an_initial_distance_beyond_the_sphere_is_refused():
+    for initial in (-0.1, 2.1, np.nan):
+        with pytest.raises(BadParameter, match="between 0 and 2"):
+            Bound(1.0, 1.0, 1.0, origin="fitted", initial=initial)

@@ -17,7 +17,7 @@ def theory(
     seed: options.Seed = None,
     json: options.Json = False,
 ) -> None:
-    """Predict from the matrices: limit, rates, bound, time scales, terminal phase, validity.
+    """Predict from the matrices: tube, limit, rates, bound, time scales, terminal phase, validity.
 
     Nothing is simulated. Every number says where it comes from: proven, an order of magnitude, or a leading-order
     estimate; the last lines say which assumptions of the theory hold for these tokens.
@@ -41,6 +41,7 @@ def _tell(facts: dict[str, Any]) -> None:
     for number, row in enumerate(rows):
         if len(rows) > 1:
             print(f"{'' if number == 0 else chr(10)}Layer {number}")
+        options.say(f"Tube (eq. 20): {row['tube']['none_because'] or row['tube']['meaning']}")
         limit = row["limit"]
         options.say(f"Limit: {limit['kind']}. {limit['meaning']}")
         for head, cold in zip(row["heads"], row["laplace"], strict=True):

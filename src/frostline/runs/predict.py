@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from frostline.analysis.tubes import tube
 from frostline.attention import Attention
 from frostline.errors import BadParameter, NoLimit
+from frostline.results import plain_value
 from frostline.runs import schema as specs
 from frostline.runs.build import build_heads, build_tokens
 from frostline.theory.bounds import bound
@@ -36,6 +38,7 @@ def predict(spec: specs.Spec, p: float = 2.0) -> dict[str, Any]:
                 "tokens_without_limit": [int(i) for i in target.undefined(x0)] if closed_form else None,
                 "rates": _facts_or_reason(_rates, layer, p),
                 "laplace": [_laplace(head, x0) for head in layer],
+                "tube": _facts_or_reason(_tube, layer, p),
                 "bound": _facts_or_reason(_bound, layer, p),
                 "terminal": _facts_or_reason(_terminal, layer, x0, weights),
             }
@@ -82,6 +85,22 @@ def _laplace(head: Attention, x0: np.ndarray) -> dict[str, Any]:
 def _rates(layer: list[Attention], p: float) -> dict[str, Any]:
     predicted = rates([layer], p=p)
     return predicted.facts() | {"meaning": predicted.describe()}
+
+
+def _tube(layer: list[Attention], p: float) -> dict[str, Any]:
+    predicted = tube([layer], p=p)
+    value, time = predicted.best()
+    course = {name: plain_value(getattr(predicted, name)) for name in ("times", "values", "sides")}
+    return course | {
+        "start": predicted.start,
+        "growth": predicted.growth,
+        "initial": predicted.initial,
+        "best": value,
+        "best_time": time,
+        "ended": predicted.ended,
+        "empty": predicted.empty,
+        "meaning": predicted.describe(),
+    }
 
 
 def _bound(layer: list[Attention], p: float) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from frostline.attention import Heads, as_one_layer
 from frostline.errors import BadParameter
 from frostline.results import Result
 from frostline.theory.expansion import Derivative
+from frostline.theory.limits import limit
 from frostline.theory.rates import rates
 from frostline.theory.regime import Regime, regime
+from frostline.theory.starts import uniform_distance
 
 ORIGINS = {
     "order of magnitude": "c and C are worked out from the matrices and M is set to 1: the paper's own constants are "
@@ -19,7 +21,7 @@ ORIGINS = {
 }
 """Origins of the constants of a bound, each with its meaning for the reader."""
 DIAMETER = 2.0
-"""The diameter of the sphere: a bound of a distance that is no smaller says nothing."""
+"""The diameter of the sphere: no distance is larger."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +40,8 @@ class Bound(Result):
         The inverse temperature that methods take by default.
     regime : Regime or None
         Whether the assumptions of the theorem hold for the head.
+    initial : float
+        W_p from the uniform density to its limit, the distance at t = 0; 2, the diameter, where no head is known.
 
     Raises
     ------
@@ -57,8 +61,11 @@ class Bound(Result):
     origin: str
     beta: float | None = None
     regime: Regime | None = None
+    initial: float = DIAMETER
 
     def __post_init__(self) -> None:
+        if not (0 <= self.initial <= DIAMETER):
+            raise BadParameter(f"initial is {self.initial:g}; a distance on the sphere lies between 0 and 2.")
         if self.origin not in ORIGINS or not (self.M >= 0 and self.C >= 0 and self.c >= 0):
             raise BadParameter(
                 f"a bound needs M, C, c ≥ 0 of one origin ({', '.join(ORIGINS)}); got {self.M}, {self.C}, {self.c}, "
@@ -107,8 +114,8 @@ class Bound(Result):
         return (float(begin), float(end)) if begin <= end else None
 
     def empty(self, beta: float | None = None) -> bool:
-        """Whether even the smallest value is at least 2, the diameter of the sphere, so that (11) says nothing."""
-        return not (np.isfinite(self.C) and self.best(beta) < DIAMETER)
+        """Whether even the smallest value is at least ``initial``, the distance at t = 0: then (11) says nothing."""
+        return not (np.isfinite(self.C) and self.best(beta) < self.initial)
 
     def describe(self, beta: float | None = None) -> str:
         """The constants, their origin, and what follows at β; without a β the constants and their origin alone."""
@@ -121,7 +128,8 @@ class Bound(Result):
         elif self.C == 0:
             words.append(f"Nothing expands: at β = {b:g} it falls to {self.M * self.amplitude(b):.3g} and stays there.")
         elif self.empty(b):
-            words.append(f"At β = {b:g} the right-hand side never falls below 2: numerically empty.")
+            below = "2" if self.initial == DIAMETER else f"{self.initial:.3g}, W at t = 0 from a uniform start"
+            words.append(f"At β = {b:g} the right-hand side never falls below {below}: numerically empty.")
         elif not self.best_time(b) > 0:
             words.append(f"At β = {b:g} it only grows, from {self.best(b):.3g} at t = 0: it says nothing useful here.")
         else:
@@ -183,4 +191,5 @@ def bound(heads: Heads, *, p: float = 2.0) -> Bound:
         origin="order of magnitude",
         beta=layer[0].beta,
         regime=regime(heads),
+        initial=uniform_distance(layer[0].dimension, limit(heads).dimension or 1, p),
     )

@@ -75,11 +75,17 @@ class Mixture(Result):
         """d of the sphere S^{d−1}."""
         return int(self.parameters.shape[1])
 
+    def log_density(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n"]:
+        """log f at unit vectors y, against the uniform probability measure."""
+        return np.asarray(special.logsumexp(self._logs(y), axis=1))
+
+    def _logs(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n K"]:
+        size = np.linalg.norm(self.parameters, axis=1)
+        return np.log(self.weights) - log_normaliser(size, self.dimension) + y @ self.parameters.T
+
     def log_gradient(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """∇_S log f at unit vectors y: the tangent part of the posterior mean of the parameters."""
-        d = self.dimension
-        logs = np.log(self.weights) - log_normaliser(np.linalg.norm(self.parameters, axis=1), d) + y @ self.parameters.T
-        posterior = special.softmax(logs, axis=1)
+        posterior = special.softmax(self._logs(y), axis=1)
         pull = posterior @ self.parameters
         return pull - (pull * y).sum(1, keepdims=True) * y
 

@@ -5,8 +5,8 @@
     |m_β(x) − u|² ≤ 2Λ/κ                                                                              (19)
     θ' ≤ −(g/s) sin θ cos θ + ‖V‖|m_β(x) − u|                                                         (20)
 
-where A = VBᵀ maps E and its complement into themselves and g = μ − λ_max(sym A on the complement). Both terms fall with s,
-so a bound for all tokens at the angle θ needs the interval of s there. On |x| = 1, |x_E| = cos θ,
+where A = VBᵀ maps E and its complement into themselves and g = μ − λ_max(sym A on the complement). Both terms fall with
+s, so a bound for all tokens at the angle θ needs the interval of s there. On |x| = 1, |x_E| = cos θ,
 
     s² ≥ cos²θ·λ_min(C_EE − C_EW(C_WW − ν)⁻¹C_WE) + ν sin²θ   for every ν < λ_min(C_WW),  C = BBᵀ, W = E^⊥
 
@@ -32,7 +32,7 @@ REDUCING = 1e-9
 MULTIPLIERS = 64
 """Multipliers ν tried on each side of the spectrum; every one gives a valid bound, more make it sharper."""
 
-Angles = Float[np.ndarray, "*n"]
+Angles = Float[np.ndarray, "*#n"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +108,8 @@ class Sides:
         off = sum(float(np.linalg.norm(matrix @ E - mu * E, 2)) for matrix in (A, A.T))
         if not off <= REDUCING * size:
             raise NoLimit(
-                f"the dominant eigenspace does not reduce A = VBᵀ: |AE − μE| + |AᵀE − μE| is {off / size:.2g} ‖A‖. Eq. 20 "
-                "needs a symmetric or normal A, because angles to E may grow for a while for any other."
+                f"the dominant eigenspace does not reduce A = VBᵀ: |AE − μE| + |AᵀE − μE| is {off / size:.2g} ‖A‖. "
+                "Eq. 20 needs a symmetric or normal A, because angles to E may grow for a while for any other."
             )
         if m == d:
             raise NoLimit(
@@ -152,15 +152,19 @@ class Sides:
     def rate(
         self, least: Angles, most: Angles, exponent: Angles, *, speeds: tuple[Angles, Angles] | None = None
     ) -> Angles:
-        """A bound of θ' over all tokens whose angle lies between ``least`` and ``most`` and whose Λ is at most ``exponent``.
+        """A bound of θ' over all tokens with angles between ``least`` and ``most`` and Λ up to ``exponent``.
 
         ``speeds`` are bounds of |Bᵀx|, where the tokens are known better than by their angles; π/2 bounds every angle.
         """
         low, high = self.speeds(least, most) if speeds is None else speeds
+        return self.worst(least, most, np.sqrt(2 * np.maximum(exponent, 0.0) / self.beta), low, high)
+
+    def worst(self, least: Angles, most: Angles, error: Angles, low: Angles, high: Angles) -> Angles:
+        """The same for tokens with ``low`` ≤ |Bᵀx| ≤ ``high`` and |m_β(x) − u| ≤ error/√|Bᵀx|."""
         least, most = np.clip(least, 0.0, np.pi / 2), np.clip(most, 0.0, np.pi / 2)
         # sin 2θ is concave: its least value over an interval is at an end.
         pull = self.gap * np.maximum(np.minimum(np.sin(2 * least), np.sin(2 * most)) / 2 - 1e-15, 0.0) / PAD
-        push = PAD * self.value * np.sqrt(2 * np.maximum(exponent, 0.0) / self.beta)
+        push = PAD * self.value * error
         with np.errstate(divide="ignore", invalid="ignore"):
             # −pull·z² + push·z in z = s^{−1/2}: a concave parabola over an interval.
             z = np.clip(push / (2 * pull), 1 / np.sqrt(high), 1 / np.sqrt(low))
@@ -172,7 +176,7 @@ class Sides:
         return np.where(value <= self.value, value, self.value)
 
     def drift(self, most: Angles, exponent: Angles, *, speeds: tuple[Angles, Angles] | None = None) -> Angles:
-        """A bound of the speed of x_E/|x_E| on the unit sphere of E, for angles up to ``most`` and Λ up to ``exponent``.
+        """A bound of the speed of x_E/|x_E| on E's unit sphere, for angles up to ``most`` and Λ up to ``exponent``.
 
         At zero temperature that point rests: it is the token's limit. For m = 1 it can only rest or jump.
         """
