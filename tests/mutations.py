@@ -190,7 +190,7 @@ ROWS: dict[str, Row] = {
         ("[2]", "[5]"),
         {
             "np.minimum(sharp, np.sqrt(2 * exponent))": "np.minimum(sharp, np.sqrt(1.8 * exponent))",
-            "np.maximum(-log_scaled_normaliser(kappa, d), 0.0) * PAD": "0.9 * np.maximum(-log_scaled_normaliser(kappa, d), 0.0)",
+            "log_scaled_normaliser(kappa, d), 0.0) * PAD": "log_scaled_normaliser(kappa, d), 0.0) * 0.9",
         },
     ),
     "(19′)": Row(
@@ -206,7 +206,7 @@ ROWS: dict[str, Row] = {
         {
             "np.sin(2 * most)) / 2 - 1e-15": "np.sin(2 * most)) - 1e-15",
             "z = np.clip(push / (2 * pull),": "z = np.clip(push / pull,",
-            "np.sqrt(2 * np.maximum(exponent, 0.0) / self.beta), low, high": "np.sqrt(np.maximum(exponent, 0.0) / self.beta), low, high",
+            "sqrt(2 * np.maximum(exponent, 0.0) / self.beta), low": "sqrt(np.maximum(exponent, 0) / self.beta), low",
             "value=PAD * float(np.linalg.norm(V, 2))": "value=PAD * float(np.linalg.norm(B, 2))",
         },
     ),
@@ -317,8 +317,33 @@ ROWS: dict[str, Row] = {
         ("[0-euler-True]", "[1-euler-True]", "[2-euler-True]"),
         {
             "self.theta * np.exp(rate * arc.h) + carried": "self.theta + carried",
-            "defects = self._defects(": "defects = 0 * self._defects(",
-            "values=PAD * total(to_path + rest)": "values=PAD * total(to_path)",
+            "total = defects.sum(0)": "defects = 0 * defects; total = defects.sum(0)",
+            "by_path = PAD * total(to_path + rest)": "by_path = PAD * total(to_path)",
+            "self.derivative, self.unit = Derivative.scaled(A, B)": "self.derivative, self.unit = Derivative.scaled(A, V)",
+        },
+    ),
+    "certificate by sides, section 7": Row(
+        ("[0.02]", "[0.1]", "[0.3]"),
+        {
+            "speed = self.gap / most": "speed = self.gap / least",
+            "pushed = defects + piece": "pushed = 0.9 * defects + piece",
+            "rate = -speed * np.cos(": "rate = speed * np.cos(",
+            "np.exp(-speed * arc.h) * np.tan(": "np.exp(-1.1 * speed * arc.h) * np.tan(",
+        },
+    ),
+    "Λ along a run, section 7": Row(
+        ("[800-3-30.0-False]", "[50-2-10000.0-True]", "[120-6-300.0-False]"),
+        {
+            "(torch.linalg.vector_norm(p, dim=-1) - masses)": "0.9 * (torch.linalg.vector_norm(p, dim=-1) - masses)",
+            "else mass - math.log(y.shape[-2])": "else mass",
+            "logs[member, row] = shift + np.log(sums[0])": "logs[member, row] = np.log(sums[0])",
+        },
+    ),
+    "slope of the expansion rate, section 7": Row(
+        ("[0-True]", "[1-True]", "[2-True]", "[3-False]", "[4-False]"),
+        {
+            "return 4 * even / least + ": "return ",
+            "+ turned) / least**3 + ": ") / least**3 - ",
         },
     ),
     "distance at the start, section 13": Row(
@@ -335,7 +360,7 @@ ROWS: dict[str, Row] = {
     "comparison equation, section 13": Row(
         ("[0.02]", "[0.1]"),
         {
-            "after = np.minimum(self.angles + h * rate + 1e-15": "after = np.minimum(self.angles + 0.9 * h * rate + 1e-15",
+            "minimum(self.angles + h * rate + 1e-15": "minimum(self.angles + 1.1 * h * rate + 1e-15",
             "errors[self.number(most)], below, above)": "0.9 * errors[self.number(most)], below, above)",
         },
     ),
@@ -349,7 +374,7 @@ ROWS: dict[str, Row] = {
     "tube above W, section 13": Row(
         ("[2.0]",),
         {
-            "far = np.minimum(self.angles + self.drift, np.pi)": "far = np.minimum(self.angles / 2 + self.drift, np.pi)",
+            "far = np.minimum(self.angles + self.drift, ": "far = np.minimum(self.angles / 2 + self.drift, ",
             "float(masses @ tokens.costs(p)) ** (1 / p)": "float(masses @ tokens.costs(p))",
         },
     ),

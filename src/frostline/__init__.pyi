@@ -7,7 +7,7 @@ from .analysis.fits import Fit, fit
 from .analysis.laplace import Growth, Laplace, laplace, laplace_growth
 from .analysis.phases import Phase, Phases, phases
 from .analysis.stability import Stability, stability
-from .analysis.tubes import tube
+from .analysis.tubes import Tube, tube
 from .attention import Attention, Factored
 from .auditing.audit import Audit, audit
 from .auditing.comparison.compare import Comparison, diff
@@ -37,7 +37,6 @@ from .theory.rates import Rates, rates
 from .theory.regime import Regime, regime
 from .theory.terminal import Terminal, terminal
 from .theory.token_cloud import Cloud
-from .theory.tubes import Tube
 from .theory.warm_flow import WarmLimit, warm_limit
 from .transport.interval import Coupling, Distance
 from .transport.sliced import Sliced, sliced

@@ -190,3 +190,14 @@ def test_bad_calls_get_a_sentence():
         densities.vmf([0, 0], 1.0)
     with pytest.raises(BadArray, match="dimensions"):
         densities.mixture([densities.uniform(2), densities.uniform(3)], [0.5, 0.5])
+
+
+def test_a_cloud_comes_with_the_error_that_19_allows(rng):
+    """Λ by its definition for every query, and |m − y*| below √(2Λ/κ); a density has none."""
+    head = fl.Attention.from_matrices(rng.standard_normal((3, 3)), np.eye(3), 200.0)
+    y, weights = fl.sample.uniform(40, 3, seed=rng), rng.dirichlet(np.ones(40))
+    found = fl.laplace(head, y, y, weights=weights)
+    gaps = ((found.zeroth[:, None] - y) ** 2).sum(-1)
+    assert found.exponent == pytest.approx(-np.log(np.exp(-found.kappa[:, None] * gaps / 2) @ weights), rel=1e-9)
+    assert (found.zeroth_error <= found.proven_error).all() and "eq. 19 allows" in found.describe()
+    assert fl.laplace(head, y, fl.densities.uniform(3)).exponent is None

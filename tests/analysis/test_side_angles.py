@@ -14,6 +14,7 @@ from frostline.errors import BadRun
 from frostline.sphere import unit_rows
 from frostline.theory.expansion import Derivative
 from frostline.theory.sides import Sides
+from frostline.theory.spectrum import scale_of
 from frostline.transport.exact import exact
 from tests.problems import symmetric
 from tests.runs.problems import random_run
@@ -73,12 +74,8 @@ def test_against_the_comparison_equation_itself(push):
 
     The bound may not be below the path's own angle, and not 2 % above it; a token past the critical angle is lost.
     """
-    B, V = np.array([[1.0, 0.2], [0.2, 0.6]]), np.array([[0.9, -0.1], [0.1, 0.5]])
-    V = (V + V.T) / 2 @ np.linalg.inv(B) @ np.diag([1.0, 1.0])
-    A = V @ B.T
-    V = ((A + A.T) / 2) @ np.linalg.inv(B).T
-    head = fl.Attention.from_matrices(B, V, 100.0)
-    A = head.matrices.A
+    B, A = np.array([[1.0, 0.2], [0.4, 0.6]]), np.array([[0.9, 0.1], [0.1, 0.4]])
+    head = fl.Attention.from_matrices(B, A @ np.linalg.inv(B).T, 100.0)
     values, vectors = np.linalg.eigh(A)
     e, gap = vectors[:, 1], values[1] - values[0]
     across = np.array([-e[1], e[0]])
@@ -96,10 +93,10 @@ def test_against_the_comparison_equation_itself(push):
         path = solve_ivp(speed, (0, 8), [first], t_eval=times, rtol=1e-11, atol=1e-13).y[0]
         x = np.array([point(theta) for theta in path])
         slopes = np.array([speed(0, [t])[0] * (-np.sin(t) * e + np.cos(t) * across) for t in path])
-        start = x[:1]
-        angles = SideAngles(Sides.of(head), float(2.0 ** np.floor(np.log2(np.abs(A).max()))), start, e[None])
+        angles = SideAngles(Sides.of(head), scale_of(A), x[:1], e[None])
         for k in range(1, len(times)):
-            arc = Arc.between((times[k] - times[k - 1]) * unit, x[k - 1 : k], slopes[k - 1 : k] / unit, x[k : k + 1], slopes[k : k + 1] / unit)
+            (before, after), (leaving, arriving) = x[k - 1 : k + 1, None], slopes[k - 1 : k + 1, None] / unit
+            arc = Arc.between((times[k] - times[k - 1]) * unit, before, leaving, after, arriving)
             around = derivative.around(arc.middle)
             defects, _ = arc.defects(derivative, around.steepness(arc.reach))
             angles.advance(arc, *around.scales(arc.reach), defects)

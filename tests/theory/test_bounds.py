@@ -109,7 +109,7 @@ def test_bad_calls_get_a_sentence(made, two_clusters):
 
 @pytest.mark.parametrize(("d", "m", "p"), [(2, 1, 2.0), (3, 1, 2.0), (3, 2, 1.0), (6, 2, 3.0)])
 def test_the_distance_at_the_start_is_that_of_nodes(d, m, p, rng):
-    """The mean of (2 sin(θ/2))^p over uniform tokens; 4·10⁵ of them are within 5 standard errors but once in 10⁶ runs."""
+    """The mean of (2 sin(θ/2))^p over 4·10⁵ uniform tokens: farther than 5 standard errors once in 10⁶ runs."""
     values = np.concatenate([np.ones(m), 0.2 * np.ones(d - m)])
     head = fl.Attention.from_matrices(np.eye(d), np.diag(values), beta=10.0)
     x = fl.sample.uniform(400_000, d, seed=rng)

@@ -1,4 +1,4 @@
-"""The Gibbs–Laplace estimate, eq. 19 and 19′, and the growth of −log density, eq. 21: 10⁵ problems that try to break them."""
+"""Gibbs–Laplace, eq. 19 and 19′, and the growth of −log density, eq. 21: 10⁵ problems that try to break them."""
 
 import mpmath
 import numpy as np
@@ -21,7 +21,7 @@ def problems(rng, d):
     u, beta = key / s[:, None], 10 ** rng.uniform(-1, 4, BATCH)
     y = unit_rows(rng.standard_normal((BATCH, ATOMS, d)))
     kind = np.arange(BATCH) % 5
-    # Caps around u, near-Diracs, circles at one distance from u, two atoms of very different weight; the rest is random.
+    # Caps around u, near-Diracs, circles at one distance from u, two atoms of very different weight; the rest random.
     width = np.where(kind == 1, 10 ** rng.uniform(-3, 0, BATCH), np.where(kind == 2, 1e-6, 0.0))[:, None, None]
     tight = unit_rows(np.where(kind == 2, 1.0, 0.0)[:, None, None] * y[:, :1] + u[:, None] + width * y)
     across = y - np.einsum("nkd,nd->nk", y, u)[..., None] * u[:, None]
@@ -109,7 +109,7 @@ def test_the_divergence_is_that_of_the_field(rng):
 @pytest.mark.parametrize("kappa", [3.0, 50.0, 2000.0])
 @pytest.mark.parametrize("least", [0.5, 1e-2, 1e-5])
 def test_a_density_above_a_multiple_of_the_uniform_one_is_bounded_sharply(kappa, least):
-    """c·uniform + (1 − c)·(atom at the distance r), d = 3, where uniform has closed forms: the worst r reaches (19′)."""
+    """c·uniform + (1 − c)·(atom at the distance r), d = 3, in closed form: the worst r reaches (19′)."""
     mass = -np.expm1(-2 * kappa) / (2 * kappa)
     a = 1 - (1 / np.tanh(kappa) - 1 / kappa)
     exponent = np.array([-np.log(least * mass)])

@@ -1,4 +1,4 @@
-"""The right-hand side of eq. 20: intervals of |Bᵀx| against an exact minimiser, and θ' of tokens in adversarial clouds."""
+"""The right-hand side of eq. 20: intervals of |Bᵀx| against an exact minimiser, and θ' in adversarial clouds."""
 
 import numpy as np
 import pytest

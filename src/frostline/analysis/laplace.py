@@ -8,7 +8,7 @@ from jaxtyping import Float
 from frostline.analysis.replay import evenly_spaced_nodes, one_run, shares
 from frostline.arrays import Array, as_float64
 from frostline.attention import Attention
-from frostline.dynamics.mean_map.base import mean_map
+from frostline.dynamics.mean_map.base import mean_map_and_exponent
 from frostline.dynamics.simulation import Trajectory
 from frostline.errors import BadArray, BadParameter
 from frostline.results import Result
@@ -34,12 +34,20 @@ class Laplace(Result):
         The zero-temperature value y*, (n, d).
     first : ndarray or None
         The first-order value of THEORY eq. 10, (n, d); None for a cloud, which has no density.
+    exponent : ndarray or None
+        Λ = −log ∫e^{−κ|y−u|²/2}dρ of THEORY eq. 19, (n,); None for a density.
     """
 
     kappa: Float[np.ndarray, "n"]
     exact: Float[np.ndarray, "n d"]
     zeroth: Float[np.ndarray, "n d"]
     first: Float[np.ndarray, "n d"] | None
+    exponent: Float[np.ndarray, "n"] | None
+
+    @property
+    def proven_error(self) -> Float[np.ndarray, "n"] | None:
+        """√(2Λ/κ), which |m − y*| never exceeds (THEORY eq. 19); None for a density."""
+        return None if self.exponent is None else np.sqrt(2 * self.exponent / self.kappa)
 
     @property
     def zeroth_error(self) -> Float[np.ndarray, "n"]:
@@ -54,7 +62,8 @@ class Laplace(Result):
     def describe(self) -> str:
         """The largest errors of both approximations."""
         first = "" if self.first_error is None else f", first order at most {self.first_error.max():.3g}"
-        return f"{len(self.kappa)} queries, |m − y*| at most {self.zeroth_error.max():.3g}{first}"
+        proven = "" if self.proven_error is None else f" (eq. 19 allows {self.proven_error.max():.3g})"
+        return f"{len(self.kappa)} queries, |m − y*| at most {self.zeroth_error.max():.3g}{proven}{first}"
 
 
 def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Array | None = None) -> Laplace:
@@ -113,10 +122,11 @@ def laplace(head: Attention, x: Array, density: Density | Array, *, weights: Arr
         raise BadParameter(f"Bᵀx + g vanishes for {int((kappa == 0).sum())} queries: they have no y*; leave them out.")
     zeroth = key / row_norms(key)[:, None]
     if not smooth:
-        return Laplace(kappa, mean_map(head, queries, sources=sources, weights=weights), zeroth, None)
+        exact, exponent = mean_map_and_exponent(head, queries, sources=sources, weights=weights)
+        return Laplace(kappa, exact, zeroth, None, exponent)
     shrink = 1 - (d - 1) / (2 * kappa)
     first = shrink[:, None] * zeroth + density.log_gradient(zeroth) / kappa[:, None]
-    return Laplace(kappa, density.mean_map(p), zeroth, first)
+    return Laplace(kappa, density.mean_map(p), zeroth, first, None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

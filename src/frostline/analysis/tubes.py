@@ -4,20 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special
 
-from frostline.arrays import Array, as_float64, as_order, as_positive
-from frostline.attention import Attention, Heads, as_one_layer, as_tokens_of
-from frostline.dynamics.simulation import simulate
-from frostline.dynamics.steppers import Adaptive
-from frostline.errors import BadArray, BadParameter
-from frostline.sample import Nodes, as_weights, nodes
-from frostline.sphere import unit_rows
-from frostline.theory import densities
-from frostline.theory.shrinking_caps import Rings, ShrinkingCaps, Table
+from frostline.analysis.measured_growth import MeasuredGrowth, are_nodes, nodes_of
+from frostline.arrays import as_order, as_positive
+from frostline.attention import Attention, Heads, as_one_layer
+from frostline.errors import BadParameter
+from frostline.results import Result
+from frostline.theory.shrinking_caps import Rings, ShrinkingCaps
+from frostline.theory.side_keeping import AngleBounds, Course, first_angles, follow
 from frostline.theory.sides import Sides
 from frostline.theory.starts import Start, start_of, uniform_distance
-from frostline.theory.tubes import COLDEST, Course, Tokens, Tube, first_angles, follow
 
 GROWTHS = ("proven", "measured")
 """Where bounds of the error of the mean map come from."""
@@ -27,12 +23,84 @@ DOUBLINGS = 2
 """Measured runs have their nodes doubled at most this often."""
 STILL = 0.005
 """A measured tube stands still when doubling the nodes moves its smallest value by no more than this."""
-QUERIES = {2: 720, 3: 2000}
-"""Places at which Λ is measured, by dimension; 2,000 in others."""
-FRAMES = 30
-"""Times at which Λ is measured."""
-RUN_TOLERANCE = 1e-4
-"""Tolerance of the measured run."""
+COLDEST = 1e15
+"""The largest β at which it is tried whether a tube would open."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tube(Result):
+    """W_p(ρ_t^β, Π♯ρ₀) is at most ``values`` at ``times``, for the mean field that starts as ``start`` says.
+
+    Attributes
+    ----------
+    times, values : ndarray
+        The bound, (k,).
+    sides : ndarray
+        The critical angle (k,), in radians: tokens that started nearer to E than this are still on their side then.
+    p : float
+        Order of the Wasserstein distance.
+    beta : float
+        The inverse temperature.
+    growth : str
+        "proven": nothing but the matrices and the start is used; "measured": Λ of (19) was taken from a run.
+    start : str
+        The starting density, in words.
+    initial : float
+        The bound at t = 0: a tube is of use where it is below.
+    ended : str
+        Why it ends where it ends, in words.
+    refinement : str
+        How the measured run was refined; empty for a proven tube.
+
+    Examples
+    --------
+    >>> tight = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1e6)
+    >>> tube(tight, until=1.0)
+    Tube(W2 ≤ 0.6799 at t=1, proven, beta=1e+06, until t=1)
+    """
+
+    times: Float[np.ndarray, "k"]
+    values: Float[np.ndarray, "k"]
+    sides: Float[np.ndarray, "k"]
+    p: float
+    beta: float
+    growth: str
+    start: str
+    initial: float
+    ended: str
+    refinement: str
+
+    def best(self) -> tuple[float, float]:
+        """The smallest value, and its time."""
+        place = int(np.argmin(self.values))
+        return float(self.values[place]), float(self.times[place])
+
+    @property
+    def empty(self) -> bool:
+        """The tube never falls below its value at t = 0, so that it says nothing."""
+        return not (self.best()[0] < self.initial)
+
+    def describe(self) -> str:
+        """The smallest value and its time, what it rests on, and why the tube ends, in words."""
+        value, time = self.best()
+        rests = (
+            "proven, from the matrices and a lower bound of the start alone"
+            if self.growth == "proven"
+            else f"with Λ measured in a run ({self.refinement})"
+        )
+        if self.empty:
+            return f"The tube never opens at β = {self.beta:g} ({rests}): {self.ended}."
+        return (
+            f"At β = {self.beta:g} and t = {time:.3g} the mean field that starts as {self.start} is within "
+            f"W{self.p:g} ≤ {value:.3g} of its limit; at the start the bound is {self.initial:.3g} ({rests}). It ends at t = "
+            f"{self.times[-1]:.3g}: {self.ended}."
+        )
+
+    def headline(self) -> str:
+        """The smallest value, its time, what it rests on, and the last time."""
+        value, time = self.best()
+        last = f"until t={self.times[-1]:.4g}"
+        return f"W{self.p:g} ≤ {value:.4g} at t={time:.4g}, {self.growth}, beta={self.beta:g}, {last}"
 
 
 def tube(
@@ -48,7 +116,7 @@ def tube(
     Parameters
     ----------
     heads : Attention or list
-        One head without key bias, whose A = VBᵀ is symmetric, or normal, or at least reduced by its dominant eigenspace.
+        One head without key bias; A = VBᵀ symmetric or normal, or at least reduced by its dominant eigenspace.
     start : str, density, number or nodes
         "uniform"; a density of ``frostline.densities`` made of von Mises–Fisher densities; the smallest value of an
         unknown density against the uniform one, in (0, 1]; or, if measured, weighted nodes ``(tokens, weights)``.
@@ -56,7 +124,7 @@ def tube(
         "proven": the density's lower bound is followed by (21), and the result is a theorem, rounding included.
         "measured": Λ of (19) is taken from a run of weighted nodes, which are doubled until the tube stands still.
     until : float, optional
-        The final time. By default a proven tube ends when it has begun to rise, a measured one at 2σ_max/g at the latest.
+        The final time. By default a tube ends when it has begun to rise, a measured one at 2σ_max/g at the latest.
     p : float
         Order of the Wasserstein distance, finite and ≥ 1.
 
@@ -96,10 +164,10 @@ def _proven(head: Attention, sides: Sides, start: object, until: float | None, p
             'nodes have no density and so no lower bound of one; pass growth="measured", or the density itself.'
         )
     rings = _rings(head, sides)
-    angles = first_angles(*sides.basis.shape)
+    angles = first_angles(sides.basis)
     begin = start_of(start, angles, sides.basis)
     course = follow(
-        Tokens(rings, angles, begin.even), ShrinkingCaps(rings, begin.log_ratio), begin.shares, until=until, p=p
+        AngleBounds(rings, angles, begin.even), ShrinkingCaps(rings, begin.log_ratio), begin.shares, until=until, p=p
     )
     if not course.values.min() < _initial(course, begin, sides, p):
         course = Course(course.times, course.values, course.sides, _never_opens(head, begin.log_ratio))
@@ -109,16 +177,16 @@ def _proven(head: Attention, sides: Sides, start: object, until: float | None, p
 def _measured(head: Attention, sides: Sides, start: object, until: float | None, p: float) -> Tube:
     B = head.matrices.B
     until = 2 * float(np.linalg.norm(B, 2)) / sides.gap if until is None else until
-    angles, rings = first_angles(*sides.basis.shape), _rings(head, sides)
+    angles, rings = first_angles(sides.basis), _rings(head, sides)
     d = len(B)
     count, values, said = FIRST_NODES.get(d, 1000), [], ""
     for doubling in range(DOUBLINGS + 1):
-        cloud, begin = _nodes(head, start, count << doubling, angles, sides)
+        cloud, begin = nodes_of(head, start, count << doubling, angles, sides)
         lasts = MeasuredGrowth.of(head, rings, cloud, until)
-        course = follow(Tokens(rings, angles, begin.even), lasts, begin.shares, until=until, p=p)
+        course = follow(AngleBounds(rings, angles, begin.even), lasts, begin.shares, until=until, p=p)
         values.append(float(course.values.min()))
         said = f"{len(cloud.weights)} nodes"
-        if _are_nodes(start):
+        if are_nodes(start):
             said += ", given and not refined"
             break
         if doubling:
@@ -135,7 +203,8 @@ def _rings(head: Attention, sides: Sides) -> Rings:
 
 def _initial(course: Course, begin: Start, sides: Sides, p: float) -> float:
     """W_p at t = 0: exact for the uniform density, where no ring of tokens need be charged its outer edge."""
-    return uniform_distance(*sides.basis.shape, p) if begin.log_ratio == 0 else float(course.values[0])
+    d, m = sides.basis.shape
+    return uniform_distance(d, m, p) if begin.log_ratio == 0 else float(course.values[0])
 
 
 def _tube(head: Attention, course: Course, begin: Start, sides: Sides, growth: str, refinement: str, p: float) -> Tube:
@@ -173,104 +242,3 @@ def _never_opens(head: Attention, log_ratio: float) -> str:
         middle = (low + high) / 2
         low, high = (low, middle) if _opens(head.with_beta(float(np.exp(middle))), log_ratio) else (middle, high)
     return f"{words}; at the start it would from about β = {np.exp(high):.2g}"
-
-
-def _are_nodes(start: object) -> bool:
-    return isinstance(start, tuple | list | np.ndarray)
-
-
-def _nodes(head: Attention, start: object, count: int, angles: np.ndarray, sides: Sides) -> tuple[Nodes, Start]:
-    """Weighted nodes of a start, and its shares within the first angles."""
-    d = head.dimension
-    if not _are_nodes(start):
-        if isinstance(start, densities.Smooth):
-            if start.dimension != d:
-                raise BadParameter(f"the start has dimension {start.dimension}, the head {d}; they must agree.")
-            cloud = nodes(count, d, log_density=lambda x: np.log(start.density(x)))
-            return cloud, _shares(cloud, angles, sides, "the density given as a function")
-        begin = start_of(start, angles, sides.basis)
-        if isinstance(start, str):
-            return nodes(count, d), begin
-        if not isinstance(start, densities.Mixture):
-            raise BadParameter('a lower bound alone cannot be run; pass a density or nodes, or growth="proven".')
-        return nodes(count, d, log_density=start.log_density), begin
-    pair = start if isinstance(start, tuple) and len(start) == 2 else (start, None)
-    tokens, _ = as_tokens_of((head,), pair[0])
-    if tokens.ndim != 2:
-        raise BadArray(f"nodes have shape {tuple(tokens.shape)}; one cloud (n, d) is needed.")
-    n = len(tokens)
-    weights = np.full(n, 1 / n) if pair[1] is None else as_weights(pair[1], n)
-    cloud = Nodes(unit_rows(as_float64(tokens)), weights)
-    return cloud, _shares(cloud, angles, sides, f"{n} weighted nodes")
-
-
-def _shares(cloud: Nodes, angles: Float[np.ndarray, "n"], sides: Sides, words: str) -> Start:
-    away = sides.angles(cloud.tokens)
-    order = np.argsort(away)
-    below = np.concatenate([[0.0], np.cumsum(cloud.weights[order])])
-    shares = below[np.searchsorted(away[order], angles, side="right")]
-    shares[-1] = 1.0
-    return Start(np.inf, shares, False, words)
-
-
-@dataclass(eq=False)
-class MeasuredGrowth:
-    """Λ of (19) from a run: the largest over each ring and bin at the saved times, and between two of them the larger."""
-
-    rings: Rings
-    times: Float[np.ndarray, "k"]
-    exponents: Float[np.ndarray, "k rings bins"]
-    time: float = 0.0
-    reason: str = "what was measured ends here"
-
-    @classmethod
-    def of(cls, head: Attention, rings: Rings, cloud: Nodes, until: float) -> "MeasuredGrowth":
-        """Run the nodes and measure Λ."""
-        times = np.linspace(0.0, until, FRAMES + 1)
-        run = simulate(
-            head, cloud.tokens, weights=cloud.weights, until=until, save_at=times, stepper=Adaptive(RUN_TOLERANCE)
-        )
-        queries = _queries(rings, head)
-        frames = [_exponents(head, rings, queries, frame, cloud.weights) for frame in as_float64(run.tokens)]
-        return cls(rings, run.times, np.stack(frames))
-
-    @property
-    def closed(self) -> bool:
-        """The run has ended before."""
-        return not self.time <= self.times[-1] * (1 + 1e-12)
-
-    def step(self, share: float) -> float:
-        """To the next saved time."""
-        later = self.times[self.times > self.time * (1 + 1e-12)]
-        return float(later[0] - self.time) if len(later) else np.inf
-
-    def advance(self, h: float) -> Table:
-        """Errors of the mean map throughout the step: those of the frames before and after."""
-        first = max(int(np.searchsorted(self.times, self.time * (1 + 1e-12), side="right")) - 1, 0)
-        self.time += h
-        last = min(int(np.searchsorted(self.times, self.time * (1 - 1e-12))), len(self.times) - 1)
-        worst = self.exponents[first : last + 1].max(0)
-        return np.maximum.accumulate(np.sqrt(2 * worst / self.rings.sides.beta), axis=0)
-
-
-def _queries(rings: Rings, head: Attention) -> Float[np.ndarray, "q d"]:
-    d = head.dimension
-    return nodes(QUERIES.get(d, 2000), d, seed=1).tokens
-
-
-def _exponents(
-    head: Attention, rings: Rings, x: Float[np.ndarray, "q d"], y: Float[np.ndarray, "n d"], weights: np.ndarray
-) -> Table:
-    """The largest Λ(x) over the queries of each ring and bin; zero where there is none."""
-    direction = x @ head.matrices.B
-    s = np.linalg.norm(direction, axis=1)
-    u, kappa = direction / s[:, None], head.beta * s
-    value = np.empty(len(x))
-    for part in np.array_split(np.arange(len(x)), max(1, len(x) * len(y) // 4_000_000)):
-        far = np.maximum(2 - 2 * (u[part] @ y.T), 0.0)
-        value[part] = -special.logsumexp(-kappa[part, None] * far / 2, b=weights, axis=1)
-    table = np.zeros(rings.low.shape)
-    ring = rings.number(rings.sides.angles(x))
-    begin, end = rings.bins
-    np.maximum.at(table, (ring, np.clip(np.searchsorted(end, s), 0, len(end) - 1)), value)
-    return table

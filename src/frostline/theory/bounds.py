@@ -114,7 +114,7 @@ class Bound(Result):
         return (float(begin), float(end)) if begin <= end else None
 
     def empty(self, beta: float | None = None) -> bool:
-        """Whether even the smallest value is no less than ``initial``, the distance at t = 0: then (11) says nothing."""
+        """Whether even the smallest value is at least ``initial``, the distance at t = 0: then (11) says nothing."""
         return not (np.isfinite(self.C) and self.best(beta) < self.initial)
 
     def describe(self, beta: float | None = None) -> str:

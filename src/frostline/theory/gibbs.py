@@ -1,10 +1,11 @@
 """The mean map of a density that is known from below: how far it can be from y*(x), and how wide it can be (eq. 19).
 
-Let π be the weights of (1) at x, u = y*(x), κ = β|Bᵀx| and h(y) = κ|y−u|²/2, so that π ∝ e^{−h}ρ. With Λ = −log ∫ e^{−h} dρ
+Let π be the weights of (1) at x, u = y*(x), κ = β|Bᵀx|, h(y) = κ|y−u|²/2, so that π ∝ e^{−h}ρ, and
+Λ = −log ∫ e^{−h} dρ. Then
 
     |m_β(x) − u|² ≤ E_π|y−u|² = 2E_πh/κ ≤ 2Λ/κ                                                     (19)
 
-Where ρ has at least the mass e^{−Λ} under e^{−h} because it lies above a multiple of the uniform density, more is known:
+Where Λ comes from a multiple of the uniform density that ρ lies above, more is known:
 
     E_πh ≤ R + W(e^{Λ−1−R}),     |m_β(x) − u| ≤ √(2H/κ)·(1 − 1/(2H)) + a,     H = ½ + W(e^{Λ−1/2}/2)        (19′)
 
@@ -59,7 +60,7 @@ def mean_energy(d: int) -> float:
 
 
 def largest_energy(exponent: Numbers, d: int) -> Numbers:
-    """A bound of E_πh, (19′), for every ρ with this Λ that comes from a multiple of the uniform density; rises with Λ."""
+    """A bound of E_πh, (19′), for every ρ whose Λ comes from a multiple of the uniform density."""
     mean = mean_energy(d)
     return np.minimum(PAD * (mean + lambert_of_exp(exponent - 1 - mean)), exponent)
 

@@ -5,9 +5,9 @@ Along a token's path λ = −log ρ (against the uniform density) changes by λ'
     div v ≤ −(d−1)xᵀAx/s + (d−1)‖V‖|m − u| + (2w/s)·E_πh,     w = λ⁺_max(sym BᵀP_xV)                    (21)
 
 because div v = −(d−1)⟨x,Vm⟩ + β tr(cov_π BᵀP_xV), Vu = Ax/s and tr cov_π ≤ E_π|y−u|² = 2E_πh/κ. One bound for the whole
-sphere is ruled by the worst place on it. But tokens near E look at places near E. So let caps {angle to E ≤ φ} shrink as
-fast as the fastest token can come in, φ' = −max(−θ'): nothing enters them, and λ in a cap obeys (21) with the worst place
-*in the cap*. A query whose y*(x) lies inside a cap with room to spare needs only that cap's λ.
+sphere is ruled by the worst place on it. But tokens near E look at places near E. So let caps {angle to E ≤ φ} shrink
+as fast as the fastest token can come in, φ' = −max(−θ'): nothing enters them, and λ in a cap obeys (21) with the worst
+place *in the cap*. A query whose y*(x) lies inside a cap with room to spare needs only that cap's λ.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ Table = Float[np.ndarray, "rings bins"]
 
 @dataclass(frozen=True, eq=False)
 class Rings:
-    """Bounds over all tokens of a ring of angles and a bin of |Bᵀx|: what (20) and (21) need and time does not change."""
+    """Bounds over all tokens of a ring of angles and a bin of |Bᵀx|: the part of (20) and (21) that does not change."""
 
     sides: Sides
     d: int
@@ -62,7 +62,7 @@ class Rings:
     @classmethod
     def of(cls, sides: Sides, A: Float[np.ndarray, "d d"], V: Float[np.ndarray, "d d"]) -> "Rings":
         """The rings of one head."""
-        d, B, beta = len(A), sides.B, sides.beta
+        d, beta = len(A), sides.beta
         edges = np.linspace(0.0, np.pi / 2, RINGS + 1)
         inner, outer = sides.speeds(edges[:-1], edges[1:])
         top = float(outer.max())
@@ -169,8 +169,8 @@ def _stretch(
 ) -> Table:
     """A bound of w = λ⁺_max(sym BᵀP_xV) over each ring and bin.
 
-    BᵀP_xV = BᵀV − (Bᵀx)(Vᵀx)ᵀ, and −sym abᵀ has the largest eigenvalue (|a||b| − ⟨a,b⟩)/2, where ⟨Bᵀx,Vᵀx⟩ = xᵀAx. Near a
-    line E the projector differs from the one at E by at most sin θ.
+    BᵀP_xV = BᵀV − (Bᵀx)(Vᵀx)ᵀ, and −sym abᵀ has the largest eigenvalue (|a||b| − ⟨a,b⟩)/2, where ⟨Bᵀx,Vᵀx⟩ = xᵀAx. Near
+    a line E the projector differs from the one at E by at most sin θ.
     """
     B = sides.B
     room = 1e-13 * len(B) * float(np.linalg.norm(B, 2)) * sides.value
@@ -203,8 +203,8 @@ def _turned(sides: Sides, angle: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n
 def _blur(kappa: Float[np.ndarray, "n"], d: int) -> Float[np.ndarray, "n"]:
     """The angle beyond which at most the share SPILL of a von Mises–Fisher density lies, for κ and everything above.
 
-    t = 1 − cos has the density t^{(d−3)/2}e^{−κt} times (2−t)^{(d−3)/2}: a falling factor from d = 3 on, so that the tail
-    is below that of Γ((d−1)/2). In d = 2 the factor lies between 1/√2 and 1 up to t = 1, and little mass lies beyond.
+    t = 1 − cos has the density t^{(d−3)/2}e^{−κt} times (2−t)^{(d−3)/2}: a falling factor from d = 3 on, so that the
+    tail is below that of Γ((d−1)/2). In d = 2 the factor lies between 1/√2 and 1 up to t = 1; little mass is beyond.
     """
     share = SPILL if d >= 3 else SPILL / (2 * np.sqrt(2))
     with np.errstate(divide="ignore"):
@@ -264,7 +264,7 @@ class ShrinkingCaps:
         return not np.isfinite(self.logs).any()
 
     def advance(self, h: float) -> Table:
-        """Go on by h and return the ``errors`` that hold throughout; caps whose guess cannot be verified are given up."""
+        """Go on by h and return ``errors`` that hold throughout; caps whose guess cannot be verified are given up."""
         while True:
             logs = self.logs + np.where(np.isfinite(self.logs), 1.3 * h * np.maximum(self.growth, 0.0) + 1e-12, 0.0)
             logs = np.where(logs <= self.limit, logs, np.inf)

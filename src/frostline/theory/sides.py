@@ -5,8 +5,8 @@
     |m_β(x) − u|² ≤ 2Λ/κ                                                                              (19)
     θ' ≤ −(g/s) sin θ cos θ + ‖V‖|m_β(x) − u|                                                         (20)
 
-where A = VBᵀ maps E and its complement into themselves and g = μ − λ_max(sym A on the complement). Both terms fall with s,
-so a bound for all tokens at the angle θ needs the interval of s there. On |x| = 1, |x_E| = cos θ,
+where A = VBᵀ maps E and its complement into themselves and g = μ − λ_max(sym A on the complement). Both terms fall with
+s, so a bound for all tokens at the angle θ needs the interval of s there. On |x| = 1, |x_E| = cos θ,
 
     s² ≥ cos²θ·λ_min(C_EE − C_EW(C_WW − ν)⁻¹C_WE) + ν sin²θ   for every ν < λ_min(C_WW),  C = BBᵀ, W = E^⊥
 
@@ -108,8 +108,8 @@ class Sides:
         off = sum(float(np.linalg.norm(matrix @ E - mu * E, 2)) for matrix in (A, A.T))
         if not off <= REDUCING * size:
             raise NoLimit(
-                f"the dominant eigenspace does not reduce A = VBᵀ: |AE − μE| + |AᵀE − μE| is {off / size:.2g} ‖A‖. Eq. 20 "
-                "needs a symmetric or normal A, because angles to E may grow for a while for any other."
+                f"the dominant eigenspace does not reduce A = VBᵀ: |AE − μE| + |AᵀE − μE| is {off / size:.2g} ‖A‖. "
+                "Eq. 20 needs a symmetric or normal A, because angles to E may grow for a while for any other."
             )
         if m == d:
             raise NoLimit(
@@ -152,7 +152,7 @@ class Sides:
     def rate(
         self, least: Angles, most: Angles, exponent: Angles, *, speeds: tuple[Angles, Angles] | None = None
     ) -> Angles:
-        """A bound of θ' over all tokens whose angle lies between ``least`` and ``most`` and whose Λ is at most ``exponent``.
+        """A bound of θ' over all tokens with angles between ``least`` and ``most`` and Λ up to ``exponent``.
 
         ``speeds`` are bounds of |Bᵀx|, where the tokens are known better than by their angles; π/2 bounds every angle.
         """
@@ -176,7 +176,7 @@ class Sides:
         return np.where(value <= self.value, value, self.value)
 
     def drift(self, most: Angles, exponent: Angles, *, speeds: tuple[Angles, Angles] | None = None) -> Angles:
-        """A bound of the speed of x_E/|x_E| on the unit sphere of E, for angles up to ``most`` and Λ up to ``exponent``.
+        """A bound of the speed of x_E/|x_E| on E's unit sphere, for angles up to ``most`` and Λ up to ``exponent``.
 
         At zero temperature that point rests: it is the token's limit. For m = 1 it can only rest or jump.
         """

@@ -79,7 +79,7 @@ def uniform_share(angles: Float[np.ndarray, "n"], d: int, m: int) -> Float[np.nd
 
 
 def uniform_distance(d: int, m: int, p: float) -> float:
-    """W_p from the uniform density to its image under the nearest-point map to the unit sphere of an m-dimensional space.
+    """W_p from the uniform density to its image under the nearest-point map to an m-dimensional space's unit sphere.
 
     >>> round(uniform_distance(3, 1, 2.0), 12)  # E|x − e|² = 2 − 2E|⟨x,e⟩| = 1
     1.0

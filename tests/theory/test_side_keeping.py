@@ -6,16 +6,16 @@ import pytest
 
 import frostline as fl
 from frostline.theory.shrinking_caps import Rings, ShrinkingCaps
+from frostline.theory.side_keeping import AngleBounds, first_angles
 from frostline.theory.sides import Sides
 from frostline.theory.starts import start_of, uniform_share
-from frostline.theory.tubes import Tokens, first_angles
 from tests.problems import head_with, symmetric
 
 
 def ingredients(head, density="uniform"):
     sides = Sides.of(head)
     _, V, A, _ = head.matrices
-    angles = first_angles(*sides.basis.shape)
+    angles = first_angles(sides.basis)
     return sides, Rings.of(sides, A, V), angles, start_of(density, angles, sides.basis)
 
 
@@ -30,9 +30,9 @@ def circle_run(head, until, count=2000, **settings):
 def test_the_comparison_equation_is_that_of_mpmath(error):
     """B = I: |Bᵀx| = 1, so θ' = −½ sin 2θ·g + ‖V‖·error with constants, which mpmath integrates to 15 digits."""
     head = fl.Attention.from_matrices(np.eye(3), np.diag([1.0, 0.4, 0.1]), beta=100.0)
-    sides, rings, _, _ = ingredients(head)
+    _, rings, _, _ = ingredients(head)
     first = np.array([0.1, 0.8, 1.3])
-    tokens = Tokens(rings, first.copy(), even=True)
+    tokens = AngleBounds(rings, first.copy(), even=True)
     h, errors = 0.005, np.full(rings.low.shape, error)
     for _ in range(200):
         tokens.advance(h, errors)
@@ -48,7 +48,7 @@ def test_tokens_of_a_run_stay_below_their_bounds_and_inside_their_caps(rng):
         head_with(symmetric([0.9, -0.3], rng), rng, beta=1e5),
     ):
         sides, rings, angles, start = ingredients(head)
-        caps, tokens = ShrinkingCaps(rings, start.log_ratio), Tokens(rings, angles, start.even)
+        caps, tokens = ShrinkingCaps(rings, start.log_ratio), AngleBounds(rings, angles, start.even)
         until = 0.8 if head.beta < 1e5 else 0.4
         run = circle_run(head, until)
         begin, checked, time = sides.angles(run.initial), 0, 0.0
@@ -74,7 +74,7 @@ def test_tokens_of_a_run_stay_below_their_bounds_and_inside_their_caps(rng):
 
 
 def test_the_side_that_a_token_keeps_is_the_right_one(rng):
-    """Tokens below the critical angle end on the side they began on; just beyond the last of them, one could not know."""
+    """Tokens below the critical angle end on the side they began on."""
     head = head_with(symmetric([0.9, -0.3], rng), rng, beta=1e4)
     tube = fl.tube(head)
     run = circle_run(head, float(tube.times[-1]), 800)
@@ -91,7 +91,7 @@ def test_shares_of_mixtures_are_those_of_samples_and_from_below(rng, d, m):
     E = np.linalg.qr(rng.standard_normal((d, d)))[0][:, :m]
     mean = rng.standard_normal(d)
     density = fl.densities.mixture([fl.densities.vmf(mean, 3.0), fl.densities.uniform(d)], [0.7, 0.3])
-    angles = first_angles(d, m)
+    angles = first_angles(E)
     start = start_of(density, angles, E)
     x = np.concatenate([fl.sample.vmf(140_000, mean, 3.0, seed=rng), fl.sample.uniform(60_000, d, seed=rng)])
     inside = np.linalg.norm(x @ E, axis=1)

@@ -1,21 +1,19 @@
-"""Tubes around the limit: W_p(ρ_t^β, Π♯ρ₀) bounded without comparing trajectories (THEORY section 13).
+"""Side keeping: tokens followed by upper bounds of their angles to the limit, step by verified step (THEORY eq. 20).
 
-Tokens are followed by their angle to E alone, (20). Tokens of the same angle may be anywhere on their ring, so every step
-takes the worst of them; a step is accepted when its guess bounds the right-hand side over all that happens meanwhile.
+Tokens are followed by their angle to E alone, (20). Tokens of the same angle may be anywhere on their ring, so every
+step takes the worst of them; it is accepted when its guess bounds the right-hand side over all that happens meanwhile.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
+from scipy import special
 
 from frostline.arrays import evenly_spread
-from frostline.results import Result
 from frostline.theory.gibbs import PAD
-from frostline.theory.shrinking_caps import Rings, ShrinkingCaps, Table
-from frostline.theory.sides import Sides
+from frostline.theory.shrinking_caps import Rings, Table
 
 TOKENS = 400
 """Angles at the start that are followed; the tokens between two of them are charged the larger one."""
@@ -27,12 +25,10 @@ RISEN = 1.05
 """Without a final time a tube ends where it has risen to this times its smallest value."""
 KEPT = 200
 """Times that a tube keeps."""
-COLDEST = 1e15
-"""The largest β at which it is tried whether a tube would open."""
 
 
 @runtime_checkable
-class Growth(Protocol):
+class ErrorBounds(Protocol):
     """Bounds of |m − u| while time goes on: proven ones (``ShrinkingCaps``), or measured ones."""
 
     reason: str
@@ -45,96 +41,13 @@ class Growth(Protocol):
     def advance(self, h: float) -> Table: ...
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Tube(Result):
-    """W_p(ρ_t^β, Π♯ρ₀) is at most ``values`` at ``times``, for the mean field that starts as ``start`` says.
-
-    Attributes
-    ----------
-    times, values : ndarray
-        The bound, (k,).
-    sides : ndarray
-        The critical angle (k,), in radians: tokens that started nearer to E than this are still on their side then.
-    p : float
-        Order of the Wasserstein distance.
-    beta : float
-        The inverse temperature.
-    growth : str
-        "proven": nothing but the matrices and the start is used; "measured": Λ of (19) was taken from a run.
-    start : str
-        The starting density, in words.
-    initial : float
-        The bound at t = 0: a tube is of use where it is below.
-    ended : str
-        Why it ends where it ends, in words.
-    refinement : str
-        How the measured run was refined; empty for a proven tube.
-
-    Examples
-    --------
-    >>> tube = Tube(np.array([0.0, 1.0]), np.array([1.0, 0.7]), np.array([1.5, 1.4]), 2.0, 1e4, "proven", "uniform", 1.0,
-    ...             "the time asked for is reached", "")
-    >>> tube.best()
-    (0.7, 1.0)
-    """
-
-    times: Float[np.ndarray, "k"]
-    values: Float[np.ndarray, "k"]
-    sides: Float[np.ndarray, "k"]
-    p: float
-    beta: float
-    growth: str
-    start: str
-    initial: float
-    ended: str
-    refinement: str
-
-    def best(self) -> tuple[float, float]:
-        """The smallest value, and its time."""
-        place = int(np.argmin(self.values))
-        return float(self.values[place]), float(self.times[place])
-
-    @property
-    def empty(self) -> bool:
-        """The tube never falls below its value at t = 0, so that it says nothing."""
-        return not (self.best()[0] < self.initial)
-
-    def describe(self) -> str:
-        """The smallest value and its time, what it rests on, and why the tube ends, in words."""
-        value, time = self.best()
-        rests = (
-            "proven, from the matrices and a lower bound of the start alone"
-            if self.growth == "proven"
-            else f"with Λ measured in a run ({self.refinement})"
-        )
-        if self.empty:
-            return f"The tube never opens at β = {self.beta:g} ({rests}): {self.ended}."
-        return (
-            f"At β = {self.beta:g} and t = {time:.3g} the mean field that starts as {self.start} is within W{self.p:g} ≤ "
-            f"{value:.3g} of its limit; at the start the bound is {self.initial:.3g} ({rests}). It ends at t = "
-            f"{self.times[-1]:.3g}: {self.ended}."
-        )
-
-    def headline(self) -> str:
-        """The smallest value, its time, what it rests on, and the last time."""
-        value, time = self.best()
-        return f"W{self.p:g} ≤ {value:.4g} at t={time:.4g}, {self.growth}, beta={self.beta:g}, until t={self.times[-1]:.4g}"
-
-
-def proven_growth(sides: Sides, A: np.ndarray, V: np.ndarray, log_ratio: float) -> tuple[Rings, ShrinkingCaps]:
-    """The ingredients of (20) and (21) for one head and a start with −log(density) ≤ ``log_ratio``."""
-    rings = Rings.of(sides, A, V)
-    return rings, ShrinkingCaps(rings, log_ratio)
-
-
-def first_angles(d: int, m: int) -> Float[np.ndarray, "n"]:
+def first_angles(E: Float[np.ndarray, "d m"]) -> Float[np.ndarray, "n"]:
     """The angles at the start that are followed, up to π/2: equally many uniform tokens between them."""
-    from scipy import special
-
+    d, m = E.shape
     return np.arcsin(np.sqrt(special.betaincinv((d - m) / 2, m / 2, np.arange(1, TOKENS + 1) / TOKENS)))
 
 
-class Tokens:
+class AngleBounds:
     """Upper bounds of the angles of tokens to their limit, advanced by verified steps."""
 
     def __init__(self, rings: Rings, angles: Float[np.ndarray, "n"], even: bool):
@@ -205,8 +118,10 @@ class Course:
     ended: str
 
 
-def follow(tokens: Tokens, growth: Growth, shares: Float[np.ndarray, "n"], *, until: float | None, p: float) -> Course:
-    """Integrate a tube until it ends by itself or the time is reached; ``shares`` are masses within the first angles."""
+def follow(
+    tokens: AngleBounds, growth: ErrorBounds, shares: Float[np.ndarray, "n"], *, until: float | None, p: float
+) -> Course:
+    """Integrate until the tube ends by itself or the time is reached; ``shares`` are masses within the first angles."""
     masses = np.diff(np.concatenate([[0.0], shares]))
 
     def value() -> float:
