@@ -317,13 +317,13 @@ ROWS: dict[str, Row] = {
         {
             "s1 += e * y1[j] * odd": "s1 += e * y1[j] * (1.0 + image)",
             "exponents[i] = kappa - best - np.log(sums[0])": "exponents[i] = -best - np.log(sums[0])",
-            "top = kappa if wide or (inside and max(low, high) > 0.0) else max(low, high)": "top = min(low, high) - 50.0",
+            "(inside and max(low, high) > 0.0) else max(low, high)": "False else min(low, high) - 50.0",
         },
     ),
     "mean field over labels, section 9": Row(
         ("",),
         {
-            "x[..., 1] * (push[..., 0] / x[..., 0]) - push[..., 1]": "x[..., 1] * (push[..., 0] / x[..., 0]) + push[..., 1]",
+            "(push[..., 0] / x[..., 0]) - push[..., 1]": "(push[..., 0] / x[..., 0]) + push[..., 1]",
             "self.beta * x @ self.B, x,": "self.beta * x @ self.B, x[::-1],",
         },
     ),
