@@ -2,8 +2,8 @@
 
     python -m benchmarks.handover range | push | tilt | long | hypothesis | tokens
 
-B = diag(1, ½), V = diag(1, 1.5) (for hypothesis V = I). Mean fields by frostline.dynamics.circle_mean_field, a few seconds
-a line; n random tokens until t = 60, minutes a line from n = 1,000 on. Not part of ``make bench``.
+B = diag(1, ½), V = diag(1, 1.5) (for hypothesis V = I). Mean fields take a few seconds a line; n random tokens
+until t = 60, a minute a line from n = 1,000 on, ten from 3,000 on. Not part of ``make bench``.
 """
 
 import argparse

@@ -417,6 +417,28 @@ ROWS: dict[str, Row] = {
             "return P @ (V - (z @ V @ z) * np.eye(len(z))) @ P": "return P @ V @ P",
         },
     ),
+    "density of held clusters, section 9": Row(
+        ("[0.0-1.5]",),
+        {
+            "(1 + np.sqrt(1 + (ratio**2 - 1) * s2))": "2",
+            "head.beta * gap / V[0, 0] * s2": "head.beta * gap * V[0, 0] / V[1, 1] * s2",
+        },
+    ),
+    "Λ and the mean map over panels, section 9": Row(
+        ("[True-40.0]",),
+        {
+            "s1 += e * y1[j] * odd": "s1 += e * y1[j] * (1.0 + image)",
+            "exponents[i] = kappa - best - np.log(sums[0])": "exponents[i] = -best - np.log(sums[0])",
+            "(inside and max(low, high) > 0.0) else max(low, high)": "False else min(low, high) - 50.0",
+        },
+    ),
+    "mean field over labels, section 9": Row(
+        ("",),
+        {
+            "(push[..., 0] / x[..., 0]) - push[..., 1]": "(push[..., 0] / x[..., 0]) + push[..., 1]",
+            "self.beta * x @ self.B, x,": "self.beta * x @ self.B, x[::-1],",
+        },
+    ),
     "two atoms as target, section 10": Row(
         ("[0-2.0]", "[1-1.0]"), {"np.argsort(costs[:, 0] - costs[:, 1]": "np.argsort(costs[:, 0]"}
     ),

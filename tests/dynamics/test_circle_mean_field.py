@@ -163,15 +163,16 @@ def test_the_mean_of_exponentials_is_at_most_a_covering_number_where_queries_loo
 
 def test_bad_input_is_refused():
     head = head_at(10.0)
+    of = fl.Attention.from_matrices
     for wrong, words in [
         (lambda: circle_mean_field([[head, head]], even, until=1.0), "one head"),
-        (lambda: circle_mean_field(fl.Attention.from_matrices(np.eye(3), np.eye(3), 1.0), even, until=1.0), "dimension 2"),
+        (lambda: circle_mean_field(of(np.eye(3), np.eye(3), 1.0), even, until=1.0), "dimension 2"),
         (lambda: circle_mean_field(head, even, until=np.nan), "until is nan"),
         (lambda: circle_mean_field(head, even, until=1.0, spacing=0.0), "spacing is 0"),
-        (lambda: circle_mean_field(fl.Attention.from_matrices(np.diag([1.0, 0]), V, 1.0), even, until=1.0), "no inverse"),
+        (lambda: circle_mean_field(of(np.diag([1.0, 0]), V, 1.0), even, until=1.0), "no inverse"),
         (lambda: circle_mean_field(head_at(0.0), even, until=1.0), "beta is 0"),
         (lambda: circle_mean_field(head, lambda x: x[:, 0], until=1.0, mirrored=True), "not even"),
-        (lambda: circle_mean_field(fl.Attention.from_matrices(B, V + 0.1, 1.0), even, until=1.0, mirrored=True), "diagonal"),
+        (lambda: circle_mean_field(of(B, V + 0.1, 1.0), even, until=1.0, mirrored=True), "diagonal"),
         (lambda: circle_mean_field(head_at(1e9), even, until=1.0, spacing=0.01), "more than 200,000 nodes"),
     ]:  # fmt: skip
         with pytest.raises(BadParameter, match=words):

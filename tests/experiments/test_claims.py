@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.errors import BadParameter
 from frostline.dynamics.circle_mean_field import circle_mean_field
+from frostline.errors import BadParameter
 from frostline.experiments import setting, staying_runs
 from frostline.experiments.claim import Criterion, Judgement
 from frostline.experiments.claims import theorem, training

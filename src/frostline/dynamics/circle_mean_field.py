@@ -1,4 +1,4 @@
-"""The mean field on the circle: a density moved by its own mean map (THEORY eq. 3), followed over the labels of its tokens.
+"""The mean field on the circle: a density moved by its own mean map (THEORY eq. 3), over the labels of its tokens.
 
 The unknown is the place at time t of the token that began at each label. Nodes are added where neighbours come apart by
 more than a part of a kernel width κ^{−1/2}, so none ever sees only itself, and taken away where they crowd.
@@ -15,10 +15,10 @@ from scipy.integrate import RK45
 
 from frostline.arrays import as_number
 from frostline.attention import Attention, Heads, as_one_layer, is_plain
-from frostline.errors import BadArray, BadParameter
 from frostline.cancellation import poll
 from frostline.dynamics.label_panels import NODES, Panels
 from frostline.dynamics.panel_sums import panel_sums
+from frostline.errors import BadArray, BadParameter
 
 REACH = 40.0
 """|log tan(ψ/2)| of the last label of a half circle: tokens nearer to the separatrix than 2e^{−REACH} are left out."""
@@ -307,7 +307,7 @@ class _Solver:
         logs = np.asarray(self.log_density(self.chart.tokens(labels).reshape(-1, 2)), dtype=np.float64)
         if logs.shape != (labels.size,) or not np.isfinite(logs).all():
             raise BadArray(
-                f"log_density returned shape {logs.shape} (needed {(labels.size,)}) or numbers that are not finite; the "
+                f"log_density returned shape {logs.shape} (needed {(labels.size,)}) or numbers not finite; the "
                 "mean field on the circle needs a positive density."
             )
         self.initial = logs - self.log_mass

@@ -1,8 +1,8 @@
 """Panels of a label: a smooth, increasing function of the label on Gauss nodes, panels split and joined as it bends.
 
 A flow on a line or circle keeps tokens in order, so the place of the token that began at a label is an increasing
-function of the label, and an integral over tokens is one over labels. Where the flow tears labels apart a panel is split
-and its function interpolated; where it presses them together two panels are joined.
+function of the label, and an integral over tokens is one over labels. Where the flow tears labels apart a panel is
+split and its function interpolated; where it presses them together two panels are joined.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The sums of (1) over panels of sources on the circle: panels that cannot matter are left out, without approximation."""
+"""The sums of (1) over panels of sources on the circle: panels that cannot matter are left out."""
 
 from typing import no_type_check
 

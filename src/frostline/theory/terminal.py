@@ -150,6 +150,9 @@ def terminal(
 def hand_over_time(beta: float, contraction: float, growth: float, asymmetry: float, *, drift: float = 0.0) -> float:
     """t_h = ½ log β (1/g_A + 1/g_V) + log(1/a)/g_V (THEORY eq. 13): leading order, not a bound.
 
+    For tight clusters that see only themselves. On the circle, for n tokens or colder than a β of the example's own,
+    stragglers decide: docs/theory.md, "How long they stay".
+
     A ``drift`` b > 0 (the centre does not rest under V) pushes as well: the displacement u obeys u̇ = g_V·u + b from
     u = aβ^{−1/2} on, and t_h is when it reaches 1; b = 0 gives (13).
 

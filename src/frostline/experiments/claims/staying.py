@@ -1,4 +1,4 @@
-"""Beyond the paper: how long clusters stay (THEORY sections 9 and 13): the hand-over settled, (H) and what replaces it."""
+"""Beyond the paper: how long clusters stay (THEORY sections 9 and 13): the hand-over, (H), and what replaces it."""
 
 from dataclasses import dataclass
 
@@ -173,7 +173,7 @@ def _stationary(evidence: Evidence) -> Criterion:
 
 def _hypothesis(evidence: Evidence) -> list[Criterion]:
     table = arrays(evidence.tables["broken"])
-    coarse, fine = evidence.numbers["spacings"]
+    fine = evidence.numbers["spacings"][1]
     finest = table["spacing"] == fine
     betas = table["beta"][finest]
     times = {name: table[name][finest] for name in ("density", "exponent")}
