@@ -31,10 +31,10 @@ from frostline.monitoring.attention_shares import Places, inside, mean_value, sh
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruption_directions import Directions, learn_directions
 from frostline.monitoring.corruptions import corrupted
+from frostline.monitoring.cross_fitting import COPIES
 from frostline.monitoring.detection_delay import detection_delay
 from frostline.monitoring.detector import Standards, soft_maximum
 from frostline.monitoring.hooks import HiddenStates, Tap, unwatched_passes
-from frostline.monitoring.learning import COPIES
 from frostline.monitoring.reference_cloud import Inside, MomentSums, ReferenceCloud, insides
 from frostline.monitoring.reference_texts import LONGEST
 

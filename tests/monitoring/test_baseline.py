@@ -22,7 +22,7 @@ from tests.tolerances import SAME_TEXT
 
 
 def test_fresh_text_is_normal_and_other_text_is_not(base, folder):
-    """Of 300 fresh texts about 5 % have p ≤ 5 %: the number lies in a 99.9 % interval for 180 calibration texts."""
+    """Of 300 fresh texts about 5 % have p ≤ 5 %: the number lies in a 99.9 % interval for 360 calibration texts."""
     normal = base.score(folder, texts=fresh(300)).p_values
     assert 0.005 < (normal <= 0.05).mean() < 0.12
     rng = np.random.default_rng(0)

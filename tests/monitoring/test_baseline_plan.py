@@ -58,9 +58,9 @@ def test_strange_texts_look_as_strange_as_said():
 def test_bounds_are_those_of_the_density_that_delays_are_drawn_from():
     """Density a·p^(a−1), a = 3/97, on ranks: masses (k/m)^a − ((k−1)/m)^a, beside normal texts with 1/m each."""
     row, a = plan_baselines([3000], every=1e5).baselines[0], (1 - module.SEPARATION) / module.SEPARATION
-    edges = (np.arange(302) / 301) ** a
+    edges = (np.arange(602) / 601) ** a
     for share, bound in row.bounds.items():
-        densities = 1 - share + share * 301 * np.diff(edges)
+        densities = 1 - share + share * 601 * np.diff(edges)
         assert bound == pytest.approx(np.log(1e5) / (densities * np.log(densities)).mean(), rel=0.01)
 
 
@@ -74,8 +74,8 @@ def patience(monkeypatch):
 def test_a_plan_of_several_sizes():
     plan = plan_baselines([500, 3000, 20_000], every=2.6e7)
     small, usual, large = plan.baselines
-    assert [sum(row.calibrated_by) for row in plan.baselines] == [100, 600, 4000]
-    assert small.smallest == 1 / 101 and usual.smallest == 1 / 301 and large.smallest == 1 / 1001
+    assert [sum(row.calibrated_by) for row in plan.baselines] == [200, 1200, 8000]
+    assert small.smallest == 1 / 201 and usual.smallest == 1 / 601 and large.smallest == 1 / 2001
     widths = [row.flagged[2] - row.flagged[0] for row in plan.baselines]
     assert widths[0] > widths[1] > widths[2] and all(row.flagged[0] < 0.01 < row.flagged[2] for row in plan.baselines)
     assert usual.delays[1.0] <= 12 and usual.delays[0.1] < small.delays[0.1] and small.delays[0.02] is None
@@ -84,7 +84,7 @@ def test_a_plan_of_several_sizes():
         assert all(row.bounds[share] < delay for share, delay in row.delays.items() if delay is not None)
         assert row.bounds[1.0] < row.bounds[0.1] < row.bounds[0.02] < np.inf
     assert f"{usual.delays[0.1]:,} ({usual.bounds[0.1]:,.0f})" in plan.describe()
-    assert plan.missing == ("Missing with 500 texts: 2% strange texts to be noticed takes about 3,000 texts.",)
+    assert plan.missing == ("Missing with 500 texts: 2% strange texts to be noticed takes about 1,000 texts.",)
     words = plan.describe()
     assert (
         "not noticed" in words
@@ -99,7 +99,7 @@ def test_a_plan_of_several_sizes():
 def test_an_alpha_below_the_floor_and_what_it_takes():
     plan = plan_baselines([1000], alpha=0.001, every=1000)
     assert plan.baselines[0].flagged is None and "never" in plan.describe()
-    assert "an alpha of 0.001 takes about 20,000 texts" in plan.missing[0]
+    assert "an alpha of 0.001 takes about 10,000 texts" in plan.missing[0]
     assert "more than 20,000 texts" in plan_baselines([1000], alpha=1e-4, every=1000).missing[0]
 
 
@@ -116,7 +116,7 @@ def test_an_alarm_that_cannot_be_kept(monkeypatch):
     plan = plan_baselines([500], every=1e5)
     assert plan.baselines[0].refused == "too few texts." and plan.baselines[0].delays == {}
     assert plan.describe().splitlines()[1].count("refused") == 3 and "too few" in plan.baselines[0].describe()
-    assert "one false alarm in 100,000 texts takes about 2,000 texts" in plan.missing[0]
+    assert "one false alarm in 100,000 texts takes about 1,000 texts" in plan.missing[0]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,6 @@ def test_plans_that_cannot_be(settings, words):
 def test_the_plan_of_a_baseline_is_that_of_its_groups(base):
     counts = base.judges["full"].conformal.counts.tolist()
     plan = plan_baseline(base, every=1e5)
-    assert plan.baselines[0].texts == 900 and list(plan.baselines[0].calibrated_by) == counts == [180]
+    assert plan.baselines[0].texts == 900 and list(plan.baselines[0].calibrated_by) == counts == [360]
     check_alpha(base.judges["full"].conformal, plan.baselines[0].smallest)
     assert len(repr(plan)) < 200 and repr(plan).startswith("BaselinePlan(900 texts")

@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frostline.errors import BadParameter
-from frostline.monitoring.calibration import Conformal, check_alpha, group_sizes, texts_for
+from frostline.monitoring.baseline import count_calibration_texts
+from frostline.monitoring.calibration import FEWEST_PER_GROUP, Conformal, check_alpha, group_sizes, texts_for
 
 
 @st.composite
 def calibrations(draw):
     """Scores and lengths: of continuous length, of few lengths that tie, and of neighbours in float32."""
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    count = draw(st.one_of(st.integers(1, 900), st.sampled_from([100, 200, 399, 400, 899, 900, 1600, 4000])))
+    count = draw(st.one_of(st.integers(1, 900), st.sampled_from([100, 200, 799, 800, 1799, 1800, 3200, 4000])))
     values = draw(st.integers(1, 60))
     kind = draw(st.sampled_from(["continuous", "ties", "one length and some", "neighbours"]))
     if kind == "continuous":
@@ -41,7 +42,7 @@ def test_no_group_is_small_and_each_ranks_by_its_own_texts(drawn):
     group = groups_of(fitted, lengths)
     assert fitted.counts.tolist() == np.bincount(group, minlength=len(fitted.counts)).tolist()
     assert fitted.smallest <= 8 / (count + 8) and fitted.smallest == 1 / (1 + int(fitted.counts.min()))
-    assert len(fitted.counts) == 1 or int(fitted.counts.min()) >= 100 * len(fitted.counts)
+    assert len(fitted.counts) == 1 or int(fitted.counts.min()) >= FEWEST_PER_GROUP * len(fitted.counts)
     # One value of the length, one group; longer texts are never in an earlier one.
     order = np.argsort(lengths.astype(np.float32), kind="stable")
     assert (np.diff(group[order]) >= 0).all()
@@ -70,17 +71,17 @@ def test_lengths_that_are_neighbours_in_float32_are_parted():
 
 
 def test_floors():
-    """More texts may split a group, but never lift the floor above 1/(10 √n), nor above that of the split before."""
+    """More texts may split a group, but never lift the floor above 1/(14 √n), nor above that of the split before."""
     floors = {count: 1 / (1 + min(group_sizes(count))) for count in range(1, 8000)}
-    assert [round(floors[count], 5) for count in (100, 399, 400, 900, 1600)] == [
-        0.0099,
-        0.0025,
+    assert [round(floors[count], 5) for count in (200, 799, 800, 1800, 3200)] == [
         0.00498,
-        0.00332,
+        0.00125,
         0.00249,
+        0.00166,
+        0.00125,
     ]
-    assert all(floors[count] <= min(0.1 / np.sqrt(count), 8 / (count + 1)) for count in range(100, 1600))
-    assert all(floors[count] <= 4 / (count + 1) for count in range(1600, 8000))
+    assert all(floors[count] <= min(1 / (14 * np.sqrt(count)), 8 / (count + 1)) for count in range(200, 3200))
+    assert all(floors[count] <= 4 / (count + 1) for count in range(3200, 8000))
 
 
 def test_every_group_keeps_the_promise():
@@ -106,9 +107,9 @@ def test_every_group_keeps_the_promise():
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.008, 0.005, 0.004, 0.0025, 0.002, 0.001])
 def test_an_alpha_below_the_floor_is_refused_with_the_texts_it_takes(alpha):
-    enough = texts_for(alpha)
-    assert all(1 / (1 + min(group_sizes(count))) <= alpha for count in range(enough // 5, 2 * enough))
-    fitted = Conformal.fit(np.arange(enough // 5) / 3, np.linspace(0, 6, enough // 5))
+    enough = count_calibration_texts(texts_for(alpha))
+    assert all(1 / (1 + min(group_sizes(count))) <= alpha for count in range(enough, 10 * enough))
+    fitted = Conformal.fit(np.arange(enough) / 3, np.linspace(0, 6, enough))
     check_alpha(fitted, alpha)
     check_alpha(fitted, 1.0)
     with pytest.raises(BadParameter, match=f"p-values of this baseline go down to {fitted.smallest:.2g} only"):
@@ -117,9 +118,9 @@ def test_an_alpha_below_the_floor_is_refused_with_the_texts_it_takes(alpha):
 
 def test_advice_on_alpha_is_advice():
     fitted = Conformal.fit(np.arange(600) / 3, np.linspace(0, 6, 600))
-    with pytest.raises(BadParameter, match=r"alpha is 0.001, .* an alpha of 0.0034 or more.* about 19,980 texts"):
+    with pytest.raises(BadParameter, match=r"alpha is 0.001, .* an alpha of 0.0017 or more.* about 9,990 texts"):
         check_alpha(fitted, 0.001)
-    check_alpha(fitted, 0.0034)
+    check_alpha(fitted, 0.0017)
     with pytest.raises(BadParameter, match="no baseline reaches smaller ones"):
         check_alpha(fitted, 1e-6)
     for alpha in (0.0, -1.0, 1.5, np.nan):

@@ -153,7 +153,7 @@ def test_the_light_profile_is_calibrated_too(base, live, folder):
     texts = fresh(300)
     with watch(model, base, profile="light") as seen, torch.inference_mode():
         model(**batch(tokenizer, texts))
-    # The number of p-values up to 5 % lies in a 99.9 % interval for 180 calibration texts.
+    # The number of p-values up to 5 % lies in a 99.9 % interval for 360 calibration texts.
     assert 0.005 < np.mean(np.array(seen.recent) <= 0.05) < 0.12
     assert np.allclose(seen.recent, base.score(folder, texts=texts, profile="light").p_values, atol=P_VALUE)
     with pytest.raises(fl.errors.BadParameter, match="full, light"):

@@ -119,7 +119,7 @@ class BaselinePlan(Result):
         widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
         table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         notes = [
-            "calibrate: calibration texts, those of a fifth, in groups of similar length.",
+            "calibrate: two fifths of the texts, in groups of similar length.",
             f"{alpha}: share of normal texts that count as strange; 5 % of such baselines lie below, 5 % above.",
             f"{', '.join(heads[4:])}: texts until the alarm rings in half of all streams with such a share of strange "
             f"texts, where one of them looks stranger than a normal text with a chance of {SEPARATION:.0%}; in "

@@ -11,19 +11,23 @@ the one that has not seen a fold. So they cost no more than a single probe.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from frostline.monitoring.corruption_directions import PENALTY
+from frostline.monitoring.corruptions import corrupted, corruptions
 from frostline.monitoring.detector import Detector
 from frostline.monitoring.profile import Profile
+from frostline.monitoring.reference_texts import have_tokens
 from frostline.monitoring.token_probes import Probes
 
 FOLDS = 4
 """Number of folds."""
+COPIES = 4000
+"""Largest number of reference texts that broken copies are made of."""
 LearnedProbe: TypeAlias = tuple[Tensor, Tensor]
 """Weights and offset of the probe of one kind."""
 
@@ -31,6 +35,24 @@ LearnedProbe: TypeAlias = tuple[Tensor, Tensor]
 def in_fold(count: int, fold: int) -> Bool[Tensor, " n"]:
     """True for the texts of a fold: every fourth one, as texts are in random order and only the first have copies."""
     return torch.arange(count) % FOLDS == fold
+
+
+class BrokenCopies:
+    """Broken copies of the first reference texts, made within each fold: words from elsewhere are of the same fold."""
+
+    def __init__(self, reference: Sequence[str], tokenizer: Any, table: Float[Tensor, "v d"], *, seed: int):
+        self._corruptions = [corruptions(reference[fold::FOLDS], tokenizer, table) for fold in range(FOLDS)]
+        self._originals, self._tokenizer, self._seed = list(reference[:COPIES]), tokenizer, seed
+        self.kinds = tuple(self._corruptions[0])
+
+    def __call__(self, kind: str) -> list[str]:
+        """Copies of one kind; a text whose copy has no token at all stays as it is."""
+        copies = list(self._originals)
+        for fold, kinds in enumerate(self._corruptions):
+            numbers = range(fold, len(copies), FOLDS)
+            copies[fold::FOLDS] = corrupted(copies[fold::FOLDS], kinds[kind], seed=self._seed, numbers=numbers)
+        checked = zip(copies, self._originals, have_tokens(copies, self._tokenizer), strict=True)
+        return [copy if readable else original for copy, original, readable in checked]
 
 
 def probes_of_folds(learned: Mapping[str, Sequence[LearnedProbe | None]], clouds: int, dimension: int) -> list[Probes]:
@@ -69,7 +91,7 @@ def side_by_side(folds: Sequence[Probes]) -> Probes:
 def with_words_of_fold(texts: Profile) -> Profile:
     """The profile with the evidence of the probes for each text's own fold, of all that were read side by side."""
     columns = texts.words.reshape(len(texts), FOLDS, -1)
-    return replace(texts, words=columns[torch.arange(len(texts)), torch.arange(len(texts)) % FOLDS])
+    return replace(texts.without_tokens(), words=columns[torch.arange(len(texts)), torch.arange(len(texts)) % FOLDS])
 
 
 def cross_fit(

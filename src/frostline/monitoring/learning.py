@@ -12,9 +12,10 @@ from frostline.encoders.load import Encoder
 from frostline.encoders.tokenization import Tokenized, tokenize
 from frostline.monitoring.calibration import Conformal
 from frostline.monitoring.corruption_directions import PENALTY
-from frostline.monitoring.corruptions import LOCAL, corrupted, corruptions
+from frostline.monitoring.corruptions import LOCAL
 from frostline.monitoring.cross_fitting import (
     FOLDS,
+    BrokenCopies,
     LearnedProbe,
     cross_fit,
     mean_probes,
@@ -28,12 +29,10 @@ from frostline.monitoring.judge import Judge
 from frostline.monitoring.profile import LEVELS, Profile, clouds_of
 from frostline.monitoring.reference_cloud import MomentSums, ReferenceCloud, layers_of
 from frostline.monitoring.reference_states import ReferenceStates, read_reference
-from frostline.monitoring.reference_texts import LONGEST, have_tokens
+from frostline.monitoring.reference_texts import LONGEST
 from frostline.monitoring.token_probes import changed_tokens, learn_probe
 from frostline.progress import ProgressFunction, telling
 
-COPIES = 4000
-"""Largest number of reference texts that broken copies are made of."""
 PROBED = 10**8
 """Largest number of numbers in the token states that one probe is learned from."""
 
@@ -64,15 +63,12 @@ class Learning:
         moments = MomentSums(inside) if inside else None
         self.seed = seed
         self._encoder, self._model, self._tokenizer = encoder, model, tokenizer
-        table = model.get_input_embeddings().weight
-        self._originals = reference[:COPIES]
-        self._kinds_of_folds = [corruptions(reference[fold::FOLDS], tokenizer, table) for fold in range(FOLDS)]
-        kinds = tuple(self._kinds_of_folds[0])
-        total = len(kinds) + 2
+        self.broken_copies = BrokenCopies(reference, tokenizer, model.get_input_embeddings().weight, seed=seed)
+        total = len(self.broken_copies.kinds) + 2
         known = self._tokenized(reference)
         self.broken: dict[str, dict[str, Profile]] = {level: {} for level in LEVELS}
         learned: dict[str, dict[str, list[LearnedProbe | None]]] = {level: {} for level in LEVELS}
-        for number, kind in enumerate(kinds):
+        for number, kind in enumerate(self.broken_copies.kinds):
             tell("reading", f"{kind} copies", number, total)
             copies = self._tokenized(self.broken_copies(kind))
             states = self._read(copies, sampled=self._texts_for_probes(known) if kind in LOCAL else 0)
@@ -122,15 +118,6 @@ class Learning:
     def unseen(self, level: str) -> list[tuple[Detector, Profile]]:
         """The texts of each fold of the reference, and a detector that has learned without them."""
         return cross_fit(self.reference[level], self.broken[level], self.probes_without_fold[level], seed=self.seed)
-
-    def broken_copies(self, kind: str) -> list[str]:
-        """Broken copies of the first texts, each made within its fold; one without any token stays as it was."""
-        copies = list(self._originals)
-        for fold, kinds in enumerate(self._kinds_of_folds):
-            numbers = range(fold, len(copies), FOLDS)
-            copies[fold::FOLDS] = corrupted(copies[fold::FOLDS], kinds[kind], seed=self.seed, numbers=numbers)
-        checked = zip(copies, self._originals, have_tokens(copies, self._tokenizer), strict=True)
-        return [copy if readable else original for copy, original, readable in checked]
 
     def _tokenized(self, texts: Sequence[str]) -> Tokenized:
         return tokenize(self._encoder, self._tokenizer, texts, most=LONGEST)

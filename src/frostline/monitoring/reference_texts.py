@@ -9,7 +9,7 @@ from frostline.encoders.tokenization import is_unicode
 from frostline.errors import BadText
 
 FEWEST = 500
-"""Different texts that a baseline needs: a fifth of them give p-values, down to 1/101."""
+"""Different texts that a baseline needs: two fifths of them give p-values, down to 1/201."""
 MOST = 20_000
 """Largest number of texts that a baseline is made of."""
 LONGEST = 512
