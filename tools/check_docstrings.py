@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import cache, cached_property
 from pathlib import Path
 from types import FunctionType
@@ -65,12 +66,15 @@ def made_by_functions() -> set[Any]:
 
 
 def is_made_elsewhere(value: type) -> bool:
-    """Whether users do not call this class: a result, part of one, an error or an interface."""
+    """Whether users do not call this class: a result, part of one, a status, an error or an interface."""
     is_part = (
         is_dataclass(value) and not value.__dict__.get("__post_init__") and not get_doc_object(value)["Parameters"]
     )
     return (
-        is_part or value in made_by_functions() or issubclass(value, Exception) or getattr(value, "_is_protocol", False)
+        is_part
+        or value in made_by_functions()
+        or issubclass(value, Exception | Enum)
+        or getattr(value, "_is_protocol", False)
     )
 
 
