@@ -265,7 +265,7 @@ ROWS: dict[str, Row] = {
     "map of a warm head, section 12": Row(
         ("",),
         {
-            "inner = factors.value @ covariance @ factors.key": "inner = factors.value @ factors.key",
+            "dominant_of_product(output, core @ query,": "dominant_of_product(output, query,",
             "(lead.ends * (covariance @ lead.ends)).sum()": "(covariance @ lead.ends).sum()",
             "/ total / factors.unit)": "/ total)",
         },

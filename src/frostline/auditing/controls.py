@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,19 +30,23 @@ CONTROL_TEXTS = 64
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A model on a text: its clouds, what explains its attention, the maps of its warm heads, where clouds freeze or
-    pause, how changes travel.
+    """A model on a text: its clouds, what explains its attention, where clouds freeze or pause, how changes travel.
 
     ``perturbations`` is None where they were not asked for.
     """
 
+    layers: Sequence[FoldedLayer]
     clouds: Clouds
     population: Population
     explained: Explained
-    warm: WarmMaps
     line: FrostLine | None
     plateau: Plateau | None
     perturbations: Perturbations | None
+
+    @cached_property
+    def warm(self) -> WarmMaps:
+        """The maps that its warm heads apply, computed when somebody asks: of controls nobody does."""
+        return warm_maps(self.layers, self.population)
 
 
 def measured_on(
@@ -78,7 +83,7 @@ def measured_on(
         moved = perturb(encoder, layers, last, model, tokenized, seed=seed)
     line, pause = frost_line(clouds.to_last, seed=seed), plateau(clouds.to_previous, seed=seed)
     shares = explained(clouds.sums, clouds.tokens, layers, usual, seed=seed)
-    return Measured(clouds, usual, shares, warm_maps(layers, usual), line, pause, moved)
+    return Measured(layers, clouds, usual, shares, line, pause, moved)
 
 
 def controls_of(

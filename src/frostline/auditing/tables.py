@@ -9,7 +9,7 @@ import pyarrow as pa
 from frostline.auditing.controls import Measured
 from frostline.auditing.explanations import PLACES
 from frostline.auditing.head_roles import roles
-from frostline.auditing.warm_maps import alignment
+from frostline.auditing.warm_maps import alignment, growth_of
 from frostline.auditing.weights import Weights
 from frostline.encoders.fold import FoldedLayer
 
@@ -81,7 +81,7 @@ def _explained_columns(measured: Measured, controls: Mapping[str, Measured]) -> 
 
 def _warm_columns(spectra: Weights, measured: Measured, controls: Mapping[str, Measured]) -> dict[str, Any]:
     """The map that a head applies where it is warm, and whether what leads in it leads at zero temperature too."""
-    warm, random = measured.warm, controls["random weights"].warm
+    warm, random = measured.warm, controls["random weights"]
     pairs = zip(warm.directions, spectra.layers, strict=True)
     aligned = [list(map(alignment, of_layer, layer.leading)) for of_layer, layer in pairs]
     return {
@@ -91,7 +91,7 @@ def _warm_columns(spectra: Weights, measured: Measured, controls: Mapping[str, M
         "warm_variance": warm.variance,
         "warm_alignment": np.array(aligned),
         "warm_growth": warm.growth,
-        "warm_growth, random weights": random.growth,
+        "warm_growth, random weights": growth_of(random.layers, random.population),
     }
 
 

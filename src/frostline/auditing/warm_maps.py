@@ -49,13 +49,11 @@ class WarmMaps(Result):
 
 def warm_maps(layers: Sequence[FoldedLayer], population: Population) -> WarmMaps:
     """The maps, as small matrices: no d×d matrix is formed for a head."""
-    kinds, leading, directions, variance, growth = [], [], [], [], []
+    kinds, leading, directions, variance = [], [], [], []
     for layer, covariance in zip(layers, population.covariance, strict=True):
         factors = Factors.of(layer)
         inner = factors.value @ covariance @ factors.key.transpose(0, 2, 1)
-        turned = factors.query @ covariance @ factors.output
         total = float(np.trace(covariance)) or np.inf
-        growth.append(np.einsum("hij,hji->h", inner, turned) / total / factors.unit)
         leads = [
             dominant_of_product(output, core @ query, epsilon=STORED, resolve=False)
             for output, core, query in zip(factors.output, inner, factors.query, strict=True)
@@ -65,7 +63,20 @@ def warm_maps(layers: Sequence[FoldedLayer], population: Population) -> WarmMaps
         leading.append(np.array(values, dtype=np.complex128) / factors.unit)
         directions.append(tuple(lead.ends for lead in leads))
         variance.append([float((lead.ends * (covariance @ lead.ends)).sum()) / total for lead in leads])
-    return WarmMaps(tuple(kinds), np.stack(leading), tuple(directions), np.array(variance), np.stack(growth))
+    growth = growth_of(layers, population)
+    return WarmMaps(tuple(kinds), np.stack(leading), tuple(directions), np.array(variance), growth)
+
+
+def growth_of(layers: Sequence[FoldedLayer], population: Population) -> Float[np.ndarray, "layers heads"]:
+    """tr(MΣ)/tr Σ of every head, per unit, without the spectra."""
+    growth = []
+    for layer, covariance in zip(layers, population.covariance, strict=True):
+        factors = Factors.of(layer)
+        inner = factors.value @ covariance @ factors.key.transpose(0, 2, 1)
+        turned = factors.query @ covariance @ factors.output
+        total = float(np.trace(covariance)) or np.inf
+        growth.append(np.einsum("hij,hji->h", inner, turned) / total / factors.unit)
+    return np.stack(growth)
 
 
 def alignment(warm: Float[np.ndarray, "d _"], cold: Float[np.ndarray, "d _"]) -> float:
