@@ -2,10 +2,10 @@
 
     python -m benchmarks.certificates [--problems 100] [--dimensions 2 3 4 5 6] [--tokens 1000] [--out FILE]
 
-B is a random rotation of eigenvalues uniform in [.2, 1], V = I, β = 10^U(2,5), tokens uniform. A run lasts 2·log β/gap,
-at most 80. Its plateau is where W₂ is within a quarter of its smallest value; the middle is the geometric mean of the
-first and the last such time, which is a kept one. W₂ is exact (two atoms). A certificate is not vacuous when it is below
-W₂ at t = 0. With --out one line of JSON per problem is added to FILE, and problems that are in it already are not run
+B is a random rotation of eigenvalues uniform in [.2, 1], V = I, β = 10^U(2,5), tokens uniform. A run lasts
+2·log β/gap, at most 80. Its plateau is where W₂ is within a quarter of its smallest value; the middle is the kept time
+nearest to the geometric mean of the first and the last such time. W₂ is exact (two atoms). A certificate is not vacuous
+when it is below W₂ at t = 0. With --out one line of JSON per problem is added to FILE, and problems that are in it already are not run
 again. A problem takes seconds in d = 2, 3, 4 and some ten in d = 5, 6. Not part of ``make bench``.
 """
 

@@ -319,7 +319,7 @@ ROWS: dict[str, Row] = {
             "self.theta * np.exp(rate * arc.h) + carried": "self.theta + carried",
             "total = defects.sum(0)": "defects = 0 * defects; total = defects.sum(0)",
             "by_path = PAD * total(to_path + rest)": "by_path = PAD * total(to_path)",
-            "self.derivative, self.unit = Derivative.scaled(A, B)": "self.derivative, self.unit = Derivative.scaled(A, V)",
+            "self.unit = Derivative.scaled(A, B)": "self.unit = Derivative.scaled(A, V)",
         },
     ),
     "certificate by sides, section 7": Row(

@@ -52,7 +52,7 @@ def test_no_token_is_further_from_its_limit_than_certified(rng, stepper, d, m):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_runs_with_and_without_sides(seed):
-    """A symmetric or not, d = 2…6, β = 1…10⁴: ``values`` is the smaller certificate, and exact transport is below it."""
+    """A symmetric or not, d = 2…6, β = 1…10⁴: ``values`` is the smaller certificate, exact transport is below it."""
     rng = np.random.default_rng([20, seed])
     even = seed % 3 < 2
     run = random_run(rng, even=even, stepper=fl.Euler(0.1), n=50, until=3.0, save_at=(0.0, 1.0, 3.0))

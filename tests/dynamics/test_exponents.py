@@ -25,7 +25,9 @@ def by_hand(head, x, y, weights):
     for query in x:
         key = head.beta * (query @ head.matrices.B)
         kappa = np.sqrt(key @ key)
-        terms = [np.log(w) - kappa * ((source - key / kappa) ** 2).sum() / 2 for source, w in zip(y, weights, strict=True)]
+        terms = [
+            np.log(w) - kappa * ((source - key / kappa) ** 2).sum() / 2 for source, w in zip(y, weights, strict=True)
+        ]
         exponents.append(-np.logaddexp.reduce(terms))
         kappas.append(kappa)
         directions.append(key / kappa)
@@ -33,7 +35,9 @@ def by_hand(head, x, y, weights):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("n", "d", "beta"), [(50, 2, 1e4), (800, 3, 30.0), (800, 4, 1e5), (120, 6, 300.0), (40, 9, 1.0)])
+@pytest.mark.parametrize(
+    ("n", "d", "beta"), [(50, 2, 1e4), (800, 3, 30.0), (800, 4, 1e5), (120, 6, 300.0), (40, 9, 1.0)]
+)
 def test_it_is_the_integral_of_its_definition(rng, n, d, beta, weighted):
     """Every engine that sums densely: blocks, and the compiled loop from 2^19 pairs on."""
     head, y = problem(rng, n, d, beta)
@@ -86,7 +90,9 @@ def test_the_mean_map_is_as_close_as_19_says(seed):
     means, exponents = mean_map_and_exponent(head, x, sources=y, weights=weights)
     key = head.beta * (x @ head.matrices.B)
     kappa = np.linalg.norm(key, axis=1)
-    assert (np.linalg.norm(means - key / kappa[:, None], axis=1) ** 2 <= 2 * exponents / kappa * (1 + 1e-9) + 1e-9).all()
+    assert (
+        np.linalg.norm(means - key / kappa[:, None], axis=1) ** 2 <= 2 * exponents / kappa * (1 + 1e-9) + 1e-9
+    ).all()
 
 
 def test_19_is_sharp():

@@ -98,7 +98,7 @@ def test_the_example_of_the_theory_page_is_sharp():
 @pytest.mark.parametrize("d", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_symmetric_problems_are_closed_to_the_tolerance(seed, d):
-    """V = I, eigenvalues of B in [.2, 1]: the tolerance is met, and a climb from the best of 2,000 points stays below."""
+    """V = I, eigenvalues of B in [.2, 1]: the tolerance is met; a climb from the best of 2,000 points stays below."""
     rng = np.random.default_rng([23, seed])
     B = symmetric(rng.uniform(0.2, 1, d), rng)
     derivative = Derivative(B, B)
@@ -121,7 +121,9 @@ def test_the_slope_of_the_rate_is_bounded_in_balls(seed, even):
     inside = points_in_balls(x, radius, rng, 200)
     with np.errstate(divide="ignore", invalid="ignore"):
         most = derivative.rate(x) + radius * rate_slope(derivative.around(x), x, radius)
-    assert (derivative.rate(inside).reshape(200, 30).max(0) <= np.nan_to_num(most, nan=np.inf) + 1e-9 * np.abs(most)).all()
+    assert (
+        derivative.rate(inside).reshape(200, 30).max(0) <= np.nan_to_num(most, nan=np.inf) + 1e-9 * np.abs(most)
+    ).all()
 
 
 def test_above_four_dimensions_the_closed_bound_stands(rng):

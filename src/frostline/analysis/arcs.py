@@ -1,4 +1,4 @@
-"""Arcs through the tokens of a run, from one node to the next, and bounds of their defect |ẋ − F(x)| (THEORY section 7).
+"""Arcs through the tokens of a run, from node to node, and bounds of their defect |ẋ − F(x)| (THEORY section 7).
 
 Between the nodes of a run any path through its tokens will do. An arc is a cubic Hermite curve, normalised. Its bounds
 come from Bernstein's convex hulls, so they hold at every time of the step and not at some times alone.

@@ -57,8 +57,8 @@ class Certificate(Result):
     ruled_by             which one that is at each time: "path" or "sides"
     by_path (k,)         the certificate by zero-temperature paths, ``temperature`` + ``approach`` token by token
     by_sides (k,)        the certificate by sides (THEORY eq. 20); infinite where ``no_sides`` says why there is none
-    start                a lower bound of W_p at t = 0, exact for two atoms and for symmetric A; values that are not below
-                         it are ``vacuous`` (k,); 2, the diameter, for the target "zero-temperature path"
+    start                a lower bound of W_p at t = 0, exact for two atoms and for symmetric A; values not below it are
+                         ``vacuous`` (k,); 2, the diameter, for the target "zero-temperature path"
     temperature (k,)     of ``by_path``, the part due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}
     approach (k,)        of ``by_path``, the part present at zero temperature: W_p(ρ_t^∞, target), index coupling
     angles (k, n)        θ_i, a bound of each token's angle to its own zero-temperature path (π: unknown)

@@ -27,9 +27,7 @@ class SideAngles:
     phi (n,)     the angle from the token's part in E to its limit
     """
 
-    def __init__(
-        self, sides: Sides, scale: float, start: Float[np.ndarray, "n d"], goal: Float[np.ndarray, "n d"]
-    ):
+    def __init__(self, sides: Sides, scale: float, start: Float[np.ndarray, "n d"], goal: Float[np.ndarray, "n d"]):
         self.gap, self.leak, self.turns = sides.gap / scale, sides.defect / scale, sides.basis.shape[1] > 1
         inside = start @ sides.basis
         with np.errstate(divide="ignore", invalid="ignore"):

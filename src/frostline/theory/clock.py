@@ -241,7 +241,7 @@ class _ClockWalk:
 def _share(
     series: Float[np.ndarray, "degree m"], slope: Float[np.ndarray, "degrees m"], wanted: Float[np.ndarray, "m"]
 ) -> Float[np.ndarray, "m"]:
-    """The s in [0, 1] at which each rising Chebyshev series in 2s − 1 has the wanted value; ``slope`` is its derivative.
+    """The s in [0, 1] at which each rising Chebyshev series in 2s − 1 has the wanted value; ``slope`` is its slope.
 
     Newton's method; a step that leaves the bracket is a bisection instead.
     """

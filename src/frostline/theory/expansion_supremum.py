@@ -1,8 +1,8 @@
 """The largest expansion rate ℓ = sup λ_max(sym ∇F) of the flow (5) over the sphere, certified by branch and bound.
 
-F(−x) = −F(x), so half of the sphere is enough: d faces of a cube, cut into smaller ones again and again. A cell is in the
-ball about its middle that its corners are in. In that ball the rate is bounded twice: by ``Around.expansion``, and by its
-value R at the middle and its slope. Along a geodesic with the unit tangent w, carrying the unit tangent v along,
+F(−x) = −F(x), so half of the sphere is enough: d faces of a cube, cut into smaller ones again and again. A cell is in
+the ball about its middle that its corners are in. In that ball the rate is bounded twice: by ``Around.expansion``, and
+by its value R at the middle and its slope. Along a geodesic, carrying the unit tangent v along,
 
     R(y,v) = (vᵀSv − yᵀSy)/s − (vᵀAy)(vᵀCy)/s³ ,   C = BBᵀ ,  S = sym A
     |dR/dφ| ≤ 4|P_ySy|/s + (λ_max − λ_min)(S)·|q|/s³ + (|∇G||q| + |G||∇q|)/s³ + 3|G||q|²/s⁵
@@ -95,9 +95,7 @@ def _points(faces: np.ndarray, z: Float[np.ndarray, "n e"]) -> Float[np.ndarray,
     return unit_rows(x)
 
 
-def rate_slope(
-    around: "Around", x: Float[np.ndarray, "n d"], radius: Float[np.ndarray, "n"]
-) -> Float[np.ndarray, "n"]:
+def rate_slope(around: "Around", x: Float[np.ndarray, "n d"], radius: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     """A bound of |dR/dφ| over the ball of this radius around each point."""
     derivative, (least, _), (G, q) = around.of, around.scales(radius), around.largest_vectors(radius)
     high, low = derivative.sigma

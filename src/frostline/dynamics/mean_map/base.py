@@ -92,9 +92,10 @@ def mean_map_and_exponent(
     tolerance: float = TOLERANCE,
     engine: str = "auto",
 ) -> tuple[Array, Array]:
-    """``mean_map``, and Λ(x) = −log ∫ e^{−κ|y−u|²/2} dρ(y) = κ − log ∫ e^{⟨p,y⟩} dρ(y), from the same sums (THEORY eq. 19).
+    """``mean_map``, and Λ(x) = −log ∫ e^{−κ|y−u|²/2} dρ(y) of THEORY eq. 19, from the same sums.
 
-    p = β(Bᵀx + g), κ = |p|, u = p/κ. Λ is computed in float64, whatever the tokens are; its rounding is about κ·1e-16.
+    It is κ − log ∫ e^{⟨p,y⟩} dρ(y), with p = β(Bᵀx + g), κ = |p|, u = p/κ, in float64 whatever the tokens are; rounding
+    is about κ·1e-16.
     The tree engine leaves out or merges sources, and Λ inherits a relative error of the mass of that order.
 
     >>> tokens = [[1.0, 0.0], [0.0, 1.0]]

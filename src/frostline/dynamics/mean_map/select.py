@@ -145,7 +145,9 @@ def mean_and_mass(
     elif engine == "auto" and not y.is_cuda:
         plans = _planned(p, y, log_weights, tolerance)[1]
     if plans is not None:
-        means, masses = (torch.from_numpy(np.stack(part)) for part in zip(*(plan.sums() for plan in plans), strict=True))
+        means, masses = (
+            torch.from_numpy(np.stack(part)) for part in zip(*(plan.sums() for plan in plans), strict=True)
+        )
         return means.reshape(p.shape), masses.reshape(p.shape[:-1])
     if _no_loop(p, y, log_weights) is None:
         from frostline.dynamics.mean_map.loop import loop_sums
