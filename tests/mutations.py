@@ -219,7 +219,13 @@ ROWS: dict[str, Row] = {
         {
             "spread = PAD * 2 * _stretch(": "spread = PAD * 0.02 * _stretch(",
             "rate = np.where(self.met, wide + push, -np.inf).max(1) + self.shape": "rate = 0.1 * self.shape",
+        },
+    ),
+    "shrinking caps, section 13": Row(
+        ("",),
+        {
             "self.angles = self.angles - h * speed": "self.angles = self.angles - 0 * speed",
+            "(self.fastest * slope + self.sides.defect) / low + push": "0.5 * self.fastest * slope / low + push",
         },
     ),
     "(22)": Row(
@@ -324,7 +330,6 @@ ROWS: dict[str, Row] = {
         ("",),
         {
             "kept = ~np.logical_or.accumulate(self.lost)": "kept = np.logical_or.accumulate(self.lost)",
-            "self.lost |= most >= np.pi / 2": "self.lost |= most >= np.pi",
         },
     ),
     "tube above W, section 13": Row(
