@@ -73,6 +73,28 @@ def test_tokens_of_a_run_stay_below_their_bounds_and_inside_their_caps(rng):
         assert np.median(begin) - np.median(tokens.angles) > 0.5 * (np.median(begin) - np.median(seen)) > 0.05
 
 
+def test_nothing_enters_a_shrinking_cap(rng):
+    """Tokens that start outside a cap stay outside of it, and it is no smaller than it need be by more than a tenth."""
+    for head in (
+        fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1e4),
+        head_with(symmetric([0.9, -0.3], rng), rng, beta=1e5),
+    ):
+        sides, rings, _, start = ingredients(head)
+        caps, time, until = ShrinkingCaps(rings, start.log_ratio), 0.0, 0.04
+        first = caps.angles.copy()
+        while time < until:
+            h = min(caps.step(0.025), until - time)
+            caps.advance(h)
+            time += h
+        # No cap has been given up by now, and new ones come last.
+        assert len(caps.angles) >= len(first) and np.isfinite(caps.logs).all()
+        run = circle_run(head, until)
+        begin, seen = sides.angles(run.initial), sides.angles(run.tokens[-1])
+        for before, after in zip(first[1:], caps.angles[1:], strict=False):
+            nearest = seen[begin >= before].min()
+            assert nearest - 0.1 < after <= nearest
+
+
 def test_the_side_that_a_token_keeps_is_the_right_one(rng):
     """Tokens below the critical angle end on the side they began on."""
     head = head_with(symmetric([0.9, -0.3], rng), rng, beta=1e4)

@@ -92,8 +92,8 @@ class Tube(Result):
             return f"The tube never opens at β = {self.beta:g} ({rests}): {self.ended}."
         return (
             f"At β = {self.beta:g} and t = {time:.3g} the mean field that starts as {self.start} is within "
-            f"W{self.p:g} ≤ {value:.3g} of its limit; at the start the bound is {self.initial:.3g} ({rests}). It ends at t = "
-            f"{self.times[-1]:.3g}: {self.ended}."
+            f"W{self.p:g} ≤ {value:.3g} of its limit; at the start the bound is {self.initial:.3g} ({rests}). "
+            f"It ends at t = {self.times[-1]:.3g}: {self.ended}."
         )
 
     def headline(self) -> str:
