@@ -232,7 +232,8 @@ class _Solver:
                 first_step=max(min(step, until - time), SHORTEST_STEP) if until - time > SHORTEST_STEP else None,
                 max_step=LONGEST_STEP,
                 rtol=1e-13,
-                atol=self._allowed(),
+                # One tolerance per node: scipy takes an array, its stubs do not.
+                atol=self._allowed(),  # type: ignore[arg-type]
             )
             solver.step()
             time, step = solver.t, solver.h_abs
