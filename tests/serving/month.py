@@ -17,7 +17,7 @@ from frostline.serving.submission import Submission
 DAY = 86400.0
 TICK = 10.0
 """Seconds of texts that are taken at once."""
-GROUPS, CALIBRATED = 2, 300
+GROUPS, CALIBRATED = 2, 600
 """Groups by length of a baseline of 3,000 texts, and calibration texts in each."""
 SOURCES = 8
 """Clients that send; the eighth sends a text in twenty."""
