@@ -32,7 +32,7 @@ def test_every_figure_is_drawn_and_explained(page, page_file):
     sizes = page.eval_on_selector_all(
         ".plot svg", "all => all.map(e => [e.clientWidth, e.querySelectorAll('path, image').length])"
     )
-    assert len(sizes) == {"audit": 5, "weights": 2, "diff": 1}[page_file.parent.name.rstrip("0123456789")]
+    assert len(sizes) == {"audit": 6, "weights": 2, "diff": 1}[page_file.parent.name.rstrip("0123456789")]
     assert all(width > 300 and parts > 10 for width, parts in sizes)
     captions = page.eval_on_selector_all("figcaption", "all => all.map(e => e.innerText)")
     assert len(captions) == len(sizes) and all(text.startswith("How to read this.") for text in captions)
