@@ -5,8 +5,8 @@
 B is a random rotation of eigenvalues uniform in [.2, 1], V = I, β = 10^U(2,5), tokens uniform. A run lasts
 2·log β/gap, at most 80. Its plateau is where W₂ is within a quarter of its smallest value; the middle is the kept time
 nearest to the geometric mean of the first and the last such time. W₂ is exact (two atoms). A certificate is not vacuous
-when it is below W₂ at t = 0. With --out one line of JSON per problem is added to FILE, and problems that are in it already are not run
-again. A problem takes seconds in d = 2, 3, 4 and some ten in d = 5, 6. Not part of ``make bench``.
+when it is below W₂ at t = 0. With --out one line of JSON per problem is added to FILE, and problems that are in it
+already are not run again. A problem takes seconds in d = 2, 3, 4 and some ten in d = 5, 6. Not part of ``make bench``.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from rich.progress import track
+from scipy.special import logsumexp
 
 import frostline as fl
 from frostline.analysis.distance import Measure
@@ -47,7 +48,7 @@ def keeping(head: fl.Attention, x: np.ndarray) -> float:
     key = x @ head.matrices.B
     s = np.linalg.norm(key, axis=1)
     logits = -head.beta * s[:, None] / 2 * ((key / s[:, None])[:, None, :] - x[None]) ** 2 @ np.ones(x.shape[1])
-    exponent = -np.log(np.exp(logits).mean(1))
+    exponent = np.log(len(x)) - logsumexp(logits, axis=1)
     sides = Sides.of(head)
     angle = sides.angles(x)
     return float((sides.rate(angle, angle, exponent, speeds=(s, s)) < 0).mean())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import frostline as fl
+from benchmarks.certificates import certify
 from frostline.theory.flow import at_clocks
 from frostline.transport.exact import exact
 from tests.problems import head_with, symmetric
@@ -75,7 +76,7 @@ def test_float32_mean_map_on_many_clouds():
 def test_certificates_of_300_random_runs(part):
     """n = 100, d = 2…6, ‖B‖ = ‖V‖ = 1, β = 1…10⁴, Euler h = 0.05 and RK4, A symmetric and not: none missed.
 
-    Of the symmetric ones at least 30 % must say something at t = 1 (measured: all 150).
+    Of the symmetric ones at least 30 % must be below 2 at t = 1 (measured: all 150).
     """
     useful, even_runs, ended = 0, 0, 0
     for number in range(100):
@@ -89,8 +90,23 @@ def test_certificates_of_300_random_runs(part):
             else:
                 ended += 1
         even_runs += even
-        useful += even and not found.vacuous[-1]
+        useful += even and found.values[-1] < 2
     assert useful >= 0.3 * even_runs and ended == 0
+
+
+def test_certificates_last_over_plateaus():
+    """Problems of ``benchmarks.certificates`` with 500 tokens, five for each d ≤ 4: none below W₂ (exact) at 49 times.
+
+    In the middle of the plateau at least 3 of 5 are below W₂ at t = 0 for d = 2, at least 2 of 5 for d = 3; of the
+    seventy and more with 1,000 tokens that were run, 93 % and 57 %.
+    """
+    useful = {}
+    for d, problems in {2: 5, 3: 5, 4: 5, 5: 2, 6: 2}.items():
+        rows = [certify(d, number, 500) for number in range(problems)]
+        assert not any(row["below_truth"] for row in rows)
+        assert all(row["certified"] >= row["W"] for row in rows)
+        useful[d] = sum(not row["vacuous"] for row in rows)
+    assert useful[2] >= 3 and useful[3] >= 2
 
 
 def test_ten_kills_at_random_moments(tmp_path, monkeypatch):
