@@ -56,7 +56,7 @@ class Tube(Result):
     --------
     >>> tight = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1e6)
     >>> tube(tight, until=1.0)
-    Tube(W2 ≤ 0.6799 at t=1, proven, beta=1e+06, until t=1)
+    Tube(W2 ≤ 0.6792 at t=1, proven, beta=1e+06, until t=1)
     """
 
     times: Float[np.ndarray, "k"]

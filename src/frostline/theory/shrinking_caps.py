@@ -24,14 +24,18 @@ RINGS = 120
 """Rings of equal angle around E, in which the ingredients of (21) are bounded."""
 BINS = 4
 """Bins of |Bᵀx|, in which they are bounded as well."""
+CELLS = 2
+"""Cells across a ring, in d = 2 and 3."""
+AROUND = 600
+"""Cells around a ring, in d = 3."""
 SPILL = 0.05
 """The share of the von Mises–Fisher mass around y*(x) that may lie outside a cap."""
 FIRST_CAPS = 48
 """Caps at the start."""
 NEWBORN = 0.03
 """A new cap begins as the half-spheres when the outermost one has come this far in (radians)."""
-USELESS = 0.125
-"""A cap is given up where its λ exceeds this times β·max|Bᵀx|: errors of the mean map would be of order one half."""
+USELESS = 1.0
+"""A cap is given up where its λ exceeds this times β·max|Bᵀx|: errors of the mean map would be of order one."""
 
 Table = Float[np.ndarray, "rings bins"]
 
@@ -81,6 +85,8 @@ class Rings:
             shape = np.where(along > 0, -(d - 1) * along / outer, -(d - 1) * along / inner)
             spread = PAD * 2 * _stretch(sides, A, V, edges, high, along) / low
         spread = np.where(np.isnan(spread), np.inf, spread)
+        if d <= 3:
+            spread = np.minimum(spread, _covered_spread(sides, V, edges, bins, low))
         kappa = beta * bins[1:]
         needed = _turned(sides, edges[1:])[:, None] + _blur(np.maximum(beta * bins[:-1], 1e-300), d)[None]
         return cls(
@@ -185,6 +191,42 @@ def _stretch(
     e = sides.basis[:, 0]
     near = largest(B.T @ V - np.outer(B.T @ e, V.T @ e)) + float(np.linalg.norm(B, 2)) * sides.value * np.sin(edges[1:])
     return np.maximum(np.minimum(far, near[:, None]), 0.0)
+
+
+def _covered_spread(
+    sides: Sides, V: np.ndarray, edges: np.ndarray, bins: Float[np.ndarray, "ends"], low: Table
+) -> Table:
+    """A bound of 2w/s over each ring and bin, from cells that cover the sphere in d = 2 and 3.
+
+    A cell holds what lies within the angle r of its centre, where |Bᵀx| and w differ by at most ‖B‖r and ‖B‖‖V‖r.
+    """
+    d, e = len(sides.B), sides.basis[:, 0]
+    if sides.basis.shape[1] > 1:
+        # The cells are laid out around a line: the one that E leaves out, at the angle π/2 − θ.
+        e = np.linalg.svd(sides.basis, full_matrices=True)[0][:, -1]
+    frame = np.linalg.svd(e[None])[2][1:]
+    step = edges[1] / CELLS
+    angle = (np.arange(CELLS * (len(edges) - 1)) + 0.5) * step
+    turns = 2 if d == 2 else AROUND
+    turn = 2 * np.pi * np.arange(turns) / turns
+    around = np.stack([np.cos(turn), np.sin(turn)], 1)[:, : d - 1] @ frame
+    x = np.cos(angle)[:, None, None] * e + np.sin(angle)[:, None, None] * around
+    reach = PAD * (step / 2 + (d - 2) * np.pi / turns * np.sin(angle + step / 2))[:, None]
+    key, value = x @ sides.B, x @ V
+    s, size = np.linalg.norm(key, axis=-1), float(np.linalg.norm(sides.B, 2))
+    form = sides.B.T @ V - key[..., :, None] * value[..., None, :]
+    w = np.maximum(np.linalg.eigvalsh((form + form.mT) / 2)[..., -1], 0.0) + PAD * size * sides.value * (reach + 1e-13)
+    number = np.arange(len(angle)) // CELLS
+    number = number if sides.basis.shape[1] == 1 else len(edges) - 2 - number
+    least, most = s - size * (reach + 1e-13), s + size * (reach + 1e-13)
+    table = np.zeros(low.shape)
+    for k in range(len(bins) - 1):
+        inside = np.maximum(least, np.maximum(low[number, k], 0.0)[:, None])
+        met = (most >= bins[k]) & (least <= bins[k + 1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worst = np.where(met, PAD * 2 * w / inside, 0.0).max(1)
+        np.maximum.at(table[:, k], number, np.where(np.isnan(worst), np.inf, worst))
+    return table
 
 
 def _turned(sides: Sides, angle: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
