@@ -223,8 +223,7 @@ ROWS: dict[str, Row] = {
     "ingredients of the growth, section 13": Row(
         ("[2-1]", "[3-2]", "[5-1]"),
         {
-            "spread = PAD * 2 * _stretch(": "spread = PAD * 1.5 * _stretch(",
-            "- along[:, None], 0.0) / 2": "- along[:, None], 0.0) / 8",
+            "spread = PAD * 2 * _stretch(": "spread = PAD * 0.5 * _stretch(",
             "worst = np.where(met, PAD * 2 * w / inside": "worst = np.where(met, PAD * 1.9 * w / inside",
             "np.where(along > 0, -(d - 1) * along / outer": "np.where(along > 0, -(d - 1) * along / inner",
             "outside = np.cos(angle) * (size[0] + room)": "outside = 0 * np.cos(angle) * (size[0] + room)",

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.theory.shrinking_caps import Rings, ShrinkingCaps
+from frostline.theory.rings import Rings
+from frostline.theory.shrinking_caps import ShrinkingCaps
 from frostline.theory.side_keeping import AngleBounds, first_angles
 from frostline.theory.sides import Sides
 from frostline.theory.starts import start_of, uniform_share

@@ -10,7 +10,8 @@ from frostline.arrays import as_order, as_positive
 from frostline.attention import Attention, Heads, as_one_layer
 from frostline.errors import BadParameter
 from frostline.results import Result
-from frostline.theory.shrinking_caps import Rings, ShrinkingCaps
+from frostline.theory.rings import Rings
+from frostline.theory.shrinking_caps import ShrinkingCaps
 from frostline.theory.side_keeping import AngleBounds, Course, first_angles, follow
 from frostline.theory.sides import Sides
 from frostline.theory.starts import Start, start_of, uniform_distance
