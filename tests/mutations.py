@@ -217,8 +217,16 @@ ROWS: dict[str, Row] = {
     "(21)": Row(
         ("",),
         {
-            "spread = PAD * 2 * _stretch(": "spread = PAD * 0.02 * _stretch(",
             "rate = np.where(self.met, wide + push, -np.inf).max(1) + self.shape": "rate = 0.1 * self.shape",
+        },
+    ),
+    "ingredients of the growth, section 13": Row(
+        ("[2-1]", "[3-2]", "[5-1]"),
+        {
+            "spread = PAD * 2 * _stretch(": "spread = PAD * 0.5 * _stretch(",
+            "worst = np.where(met, PAD * 2 * w / inside": "worst = np.where(met, PAD * 1.9 * w / inside",
+            "np.where(along > 0, -(d - 1) * along / outer": "np.where(along > 0, -(d - 1) * along / inner",
+            "outside = np.cos(angle) * (size[0] + room)": "outside = 0 * np.cos(angle) * (size[0] + room)",
         },
     ),
     "shrinking caps, section 13": Row(

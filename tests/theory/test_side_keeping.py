@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.theory.shrinking_caps import Rings, ShrinkingCaps
+from frostline.theory.rings import Rings
+from frostline.theory.shrinking_caps import ShrinkingCaps
 from frostline.theory.side_keeping import AngleBounds, first_angles
 from frostline.theory.sides import Sides
 from frostline.theory.starts import start_of, uniform_share
@@ -128,3 +129,26 @@ def test_a_uniform_start_has_the_shares_of_the_beta_law(rng):
     x = fl.sample.uniform(200_000, 4, seed=rng)
     angle = np.arccos(np.minimum(np.linalg.norm(x[:, :2], axis=1), 1.0))
     assert uniform_share(np.array([0.7]), 4, 2)[0] == pytest.approx((angle <= 0.7).mean(), abs=0.0056)
+
+
+@pytest.mark.parametrize(("d", "m"), [(2, 1), (3, 1), (3, 2), (5, 1)])
+def test_ingredients_of_the_growth_bound_every_token_of_their_ring(rng, d, m):
+    """2w/s, −(d−1)xᵀAx/s, the interval of |Bᵀx| and the angle of y*(x), at 20,000 random tokens."""
+    values = np.concatenate([np.ones(m), np.linspace(0.5, -0.5, d - m)])
+    head = head_with(symmetric(values, rng), rng, beta=1e4)
+    B, V, A, _ = head.matrices
+    sides, rings, _, _ = ingredients(head)
+    x = fl.sample.uniform(20_000, d, seed=rng)
+    key = x @ B
+    s = np.linalg.norm(key, axis=1)
+    ring, place = rings.number(sides.angles(x)), np.searchsorted(rings.bins[1], s)
+    assert ((rings.low[ring, place] <= s) & (s <= rings.high[ring, place])).all()
+    form = B.T @ V - key[:, :, None] * (x @ V)[:, None, :]
+    spread = 2 * np.maximum(np.linalg.eigvalsh((form + form.mT) / 2)[:, -1], 0.0) / s
+    bound = rings.spread[ring, place]
+    assert (spread <= bound).all()
+    assert (-(d - 1) * np.einsum("ni,ij,nj->n", x, A, x) / s <= rings.shape[ring] + 1e-9).all()
+    assert (sides.angles(key / s[:, None]) <= rings.needed[ring, place]).all()
+    if d <= 3:
+        # From cells, the largest value of a bin is reached but for their size.
+        assert (spread / bound).max() > 0.95

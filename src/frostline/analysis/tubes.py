@@ -10,7 +10,8 @@ from frostline.arrays import as_order, as_positive
 from frostline.attention import Attention, Heads, as_one_layer
 from frostline.errors import BadParameter
 from frostline.results import Result
-from frostline.theory.shrinking_caps import Rings, ShrinkingCaps
+from frostline.theory.rings import Rings
+from frostline.theory.shrinking_caps import ShrinkingCaps
 from frostline.theory.side_keeping import AngleBounds, Course, first_angles, follow
 from frostline.theory.sides import Sides
 from frostline.theory.starts import Start, start_of, uniform_distance
@@ -56,7 +57,7 @@ class Tube(Result):
     --------
     >>> tight = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1e6)
     >>> tube(tight, until=1.0)
-    Tube(W2 ≤ 0.6799 at t=1, proven, beta=1e+06, until t=1)
+    Tube(W2 ≤ 0.6792 at t=1, proven, beta=1e+06, until t=1)
     """
 
     times: Float[np.ndarray, "k"]
