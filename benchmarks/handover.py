@@ -71,7 +71,7 @@ def hypotheses() -> None:
     betas = (100.0, 178.0, 300.0, 562.0, 1000.0, 1778.0, 3000.0, 5623.0, 10_000.0, 30_000.0)
     for beta in betas:
         for spacing in (0.5, 0.25) if beta <= 10_000 else (0.5,):
-            found = follow_hypothesis(beta, until=3 + 0.35 * np.sqrt(beta), spacing=spacing)
+            found = follow_hypothesis(beta, until=min(3 + 0.35 * np.sqrt(beta), 45.0), spacing=spacing)
             print(
                 f"beta {beta:g} spacing {spacing:g}: density until {found.density:.2f}, largest Lambda until "
                 f"{found.exponent:.2f}; log mean e^Lambda {found.log_means[0]:.3f} at the start, largest later "

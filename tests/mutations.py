@@ -453,7 +453,7 @@ ROWS: dict[str, Row] = {
         ("",),
         {
             "(push[..., 0] / x[..., 0]) - push[..., 1]": "(push[..., 0] / x[..., 0]) + push[..., 1]",
-            "self.beta * x @ self.B, x,": "self.beta * x @ self.B, x[::-1],",
+            "self.beta * x @ self.B, x,": "self.beta * x, x,",
         },
     ),
     "two atoms as target, section 10": Row(

@@ -15,8 +15,8 @@ NODES = 8
 """Nodes of a panel: Gauss–Legendre, exact for polynomials of degree 15."""
 SAME = 1e-9
 """Two panels whose widths agree to this are of one size."""
-NARROWEST = 1e-14
-"""Panels narrower than this, in units of the label, are not split: their labels could not be told apart."""
+NARROWEST = 1e-11
+"""Panels narrower than this are not split: their labels could not be told apart. They hold less mass than this."""
 
 _Z, _WEIGHT = np.polynomial.legendre.leggauss(NODES)
 _BARYCENTRIC = np.array([1 / np.prod(_Z[i] - np.delete(_Z, i)) for i in range(NODES)])
