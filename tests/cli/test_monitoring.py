@@ -34,19 +34,19 @@ def test_inspecting_a_baseline(place):
     said = " ".join(call("baseline", place / "enc.frost", "--inspect").output.split())
     assert "BERT, 3 layers, d = 32" in said and "700 texts" in said
     about = json.loads(call("baseline", place / "enc.frost", "--inspect", "--json").stdout)
-    assert about["texts"] == 700 and about["version"] == 4 and about["calibrated_by"] == [140]
+    assert about["texts"] == 700 and about["version"] == 4 and about["calibrated_by"] == [280]
     assert about["name"] == "small talk" and len(about["identity"]) == 64 and about["identity"][:12] in said
 
 
 def test_planning_a_baseline(place, monkeypatch):
     """No model is needed; a baseline that is there is planned with its own groups."""
     monkeypatch.setattr(baseline_plan, "LONGEST_DELAY", 500)
-    said = call("baseline", "--plan", "600", "3000", "--alpha", "0.005", "--false-alarm-every", "1d", "--rate", "2")
+    said = call("baseline", "--plan", "600", "3000", "--alpha", "0.003", "--false-alarm-every", "1d", "--rate", "2")
     lines = said.output.splitlines()
     assert said.exit_code == 0 and [line.split()[0] for line in lines[:3]] == ["texts", "600", "3,000"]
     assert "never" in lines[1] and "once in 172,800 normal" in " ".join(said.output.split())
     facts = json.loads(call("baseline", "--plan", place / "enc.frost", "--json").stdout)
-    assert facts["every"] == 30 * 86400 * 10 and facts["baselines"][0]["calibrated_by"] == [140]
+    assert facts["every"] == 30 * 86400 * 10 and facts["baselines"][0]["calibrated_by"] == [280]
     default = json.loads(call("baseline", "--plan", "--false-alarm-every", "10", "--json").stdout)
     assert [row["texts"] for row in default["baselines"]][:3] == [500, 1000, 2000]
 
@@ -87,8 +87,8 @@ def test_the_alarm_of_a_score_is_set_in_texts_or_in_time(place):
         (("score", "{}/enc.frost", "--model", "{}/model", "--text", "{}/nothing.txt"), "there is no file"),
         (("score", "{}/enc.frost", "--model", "{}", "--text", "{}/fresh.txt"), "config.json"),
         (
-            ("score", "{}/enc.frost", "--model", "{}/model", "--text", "{}/fresh.txt", "--alpha", "0.007"),
-            "go down to 0.0071 only",
+            ("score", "{}/enc.frost", "--model", "{}/model", "--text", "{}/fresh.txt", "--alpha", "0.0035"),
+            "go down to 0.0036 only",
         ),
         (("score", "{}/enc.frost", "--model", "{}/model", "--text", "{}/fresh.txt", "--alpha", "0"), "alpha is 0"),
         (("score", "{}/enc.frost", "--model", "{}", "--text", "{}", "--false-alarm-every", "30x"), "30d, 12h or 2w"),

@@ -1,7 +1,7 @@
 """A month of a service, in minutes: a stream of p-values with a daily rhythm, weekends, incidents, and accidents.
 
 Scores of normal texts are standard normal, and p-values are their ranks among calibration texts that were drawn once
-for every baseline: what a real baseline of 3,000 texts knows, no more. Stream and event file are the service's own.
+for every baseline: what 600 calibration texts say, no more. Stream and event file are the service's own.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ from frostline.serving.submission import Submission
 DAY = 86400.0
 TICK = 10.0
 """Seconds of texts that are taken at once."""
-GROUPS, CALIBRATED = 2, 600
-"""Groups by length of a baseline of 3,000 texts, and calibration texts in each."""
+GROUPS, CALIBRATED = 2, 300
+"""Groups by length, and calibration texts in each: half as many as a baseline of 3,000 texts has."""
 SOURCES = 8
 """Clients that send; the eighth sends a text in twenty."""
 REASON = (Reason("foreign", 3.0, "its passages are far from those of the reference"),)
