@@ -72,7 +72,13 @@ class Tube(Result):
     refinement: str
 
     def best(self) -> tuple[float, float]:
-        """The smallest value, and its time."""
+        """The smallest value, and its time.
+
+        Returns
+        -------
+        value, time : float
+            The smallest bound of W_p, and the first time at which it holds.
+        """
         place = int(np.argmin(self.values))
         return float(self.values[place]), float(self.times[place])
 

@@ -104,7 +104,18 @@ class Mixture(Result):
         return int(self.parameters.shape[1])
 
     def log_density(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n"]:
-        """log f at unit vectors y, against the uniform probability measure."""
+        """log f at unit vectors y, against the uniform probability measure.
+
+        Parameters
+        ----------
+        y
+            Unit vectors (n, d).
+
+        Returns
+        -------
+        ndarray
+            The logarithms, (n,).
+        """
         return np.asarray(special.logsumexp(self._logs(y), axis=1))
 
     def _logs(self, y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n K"]:
