@@ -143,10 +143,10 @@ def _submission(text: str | schema.NamedText, dry_run: bool) -> Submission:
 
 
 def _add_control(app: FastAPI, service: Service) -> None:
-    @app.get("/status", response_model=schema.Status, summary="Which source, since when, why")
-    async def status() -> schema.Status:
+    @app.get("/status", response_model=schema.ServiceStatus, summary="Which source, since when, why")
+    async def status() -> schema.ServiceStatus:
         """The alarms of all texts and of every source, in words and numbers."""
-        return schema.Status.model_validate(await asyncio.to_thread(service.status))
+        return schema.ServiceStatus.model_validate(await asyncio.to_thread(service.status))
 
     @app.post("/alarm", response_model=schema.StoredEvent, summary="Acknowledge, reset, maintenance window")
     async def alarm(request: schema.Control) -> schema.StoredEvent:

@@ -158,7 +158,7 @@ class SourceStatus(Sent):
     health: CalibrationVerdict
 
 
-class Status(Sent):
+class ServiceStatus(Sent):
     """Everything an operator asks first."""
 
     headline: str
