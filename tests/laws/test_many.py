@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 import pytest
+from benchmarks.certificates import certify
 
 import frostline as fl
-from benchmarks.certificates import certify
 from frostline.theory.flow import at_clocks
 from frostline.transport.exact import exact
 from tests.problems import head_with, symmetric
