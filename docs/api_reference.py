@@ -12,7 +12,7 @@ import frostline
 
 GROUPS = {
     "Heads and tokens": ["Attention", "Factored", "sample", "sphere"],
-    "Prediction": ["limit", "zero_temperature", "rates", "bound", "terminal", "regime", "densities"],
+    "Prediction": ["tube", "limit", "zero_temperature", "rates", "bound", "terminal", "regime", "densities"],
     "Warm clouds": ["Cloud", "closure", "warm_limit", "moment_flow"],
     "Simulation": ["simulate", "Trajectory", "Euler", "RK4", "Adaptive", "mean_map", "load_run"],
     "Measurement": [

@@ -187,11 +187,16 @@ ROWS: dict[str, Row] = {
         },
     ),
     "(19)": Row(
-        ("[2]", "[5]"),
+        ("",),
         {
-            "np.minimum(sharp, np.sqrt(2 * exponent))": "np.minimum(sharp, np.sqrt(1.8 * exponent))",
-            "log_scaled_normaliser(kappa, d), 0.0) * PAD": "log_scaled_normaliser(kappa, d), 0.0) * 0.9",
+            "2 * np.maximum(exponent, 0.0) / self.beta), low": "1.8 * np.maximum(exponent, 0) / self.beta), low",
+            "value=PAD * float(np.linalg.norm(V, 2))": "value=PAD * float(np.linalg.norm(B, 2))",
+            "push = PAD * self.value * error\n": "push = PAD * 1.1 * self.value * error\n",
         },
+    ),
+    "Λ of the uniform density, section 13": Row(
+        ("[2]", "[5]"),
+        {"log_scaled_normaliser(kappa, d), 0.0) * PAD": "log_scaled_normaliser(kappa, d), 0.0) * 0.9"},
     ),
     "(19′)": Row(
         ("[0.01-2000.0]", "[1e-05-2000.0]"),
@@ -207,15 +212,28 @@ ROWS: dict[str, Row] = {
             "np.sin(2 * most)) / 2 - 1e-15": "np.sin(2 * most)) - 1e-15",
             "z = np.clip(push / (2 * pull),": "z = np.clip(push / pull,",
             "sqrt(2 * np.maximum(exponent, 0.0) / self.beta), low": "sqrt(np.maximum(exponent, 0) / self.beta), low",
-            "value=PAD * float(np.linalg.norm(V, 2))": "value=PAD * float(np.linalg.norm(B, 2))",
         },
     ),
     "(21)": Row(
         ("",),
         {
-            "spread = PAD * 2 * _stretch(": "spread = PAD * 0.02 * _stretch(",
             "rate = np.where(self.met, wide + push, -np.inf).max(1) + self.shape": "rate = 0.1 * self.shape",
+        },
+    ),
+    "ingredients of the growth, section 13": Row(
+        ("[2-1]", "[3-2]", "[5-1]"),
+        {
+            "spread = PAD * 2 * _stretch(": "spread = PAD * 0.5 * _stretch(",
+            "worst = np.where(met, PAD * 2 * w / inside": "worst = np.where(met, PAD * 1.9 * w / inside",
+            "np.where(along > 0, -(d - 1) * along / outer": "np.where(along > 0, -(d - 1) * along / inner",
+            "outside = np.cos(angle) * (size[0] + room)": "outside = 0 * np.cos(angle) * (size[0] + room)",
+        },
+    ),
+    "shrinking caps, section 13": Row(
+        ("",),
+        {
             "self.angles = self.angles - h * speed": "self.angles = self.angles - 0 * speed",
+            "(self.fastest * slope + self.sides.defect) / low + push": "0.5 * self.fastest * slope / low + push",
         },
     ),
     "(22)": Row(
@@ -345,7 +363,6 @@ ROWS: dict[str, Row] = {
         ("",),
         {
             "kept = ~np.logical_or.accumulate(self.lost)": "kept = np.logical_or.accumulate(self.lost)",
-            "self.lost |= most >= np.pi / 2": "self.lost |= most >= np.pi",
         },
     ),
     "tube above W, section 13": Row(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from frostline.errors import BadArray, BadParameter, BadSpec
 from frostline.runs import schema as specs
-from frostline.runs.build import build_heads, build_tokens
+from frostline.runs.build import build_density, build_heads, build_tokens
 from tests.tolerances import ROUNDING
 
 PLAIN = {"tokens": 50, "dimension": 3, "beta": 10.0, "B": [1.0, 0.5, 0.2], "until": 1.0}
@@ -200,3 +200,22 @@ def test_pickled_arrays_are_never_loaded(tmp_path):
     np.save(tmp_path / "evil.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(BadSpec, match=r"not a readable \.npy"):
         build(B=str(tmp_path / "evil.npy"))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parameters"),
+    [
+        (7, [[0, 0, 0]]),
+        ({"count": 8, "distribution": "vmf", "mean": [0, 0, 2], "concentration": 3.0}, [[0, 0, 3]]),
+        (
+            {"count": 8, "distribution": "vmf", "mean": [0, 0, 1], "concentration": 3.0, "antipodal": True},
+            [[0, 0, 3], [0, 0, -3]],
+        ),
+        ({"count": 8, "distribution": "nodes", "mean": [0, 1, 0], "concentration": 2.0}, [[0, 2, 0]]),
+        ({"count": 8, "distribution": "caps", "centres": [[0, 0, 1]], "angle": 0.3}, None),
+    ],
+)
+def test_the_density_of_the_tokens_is_known_where_it_is_positive(tokens, parameters):
+    density = build_density(specs.parse({"tokens": tokens, "dimension": 3, "beta": 1.0, "B": [1.0, 0.5, 0.2]}))
+    assert (density is None) == (parameters is None)
+    assert density is None or np.allclose(density.parameters, parameters)

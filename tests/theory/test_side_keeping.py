@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import frostline as fl
-from frostline.theory.shrinking_caps import Rings, ShrinkingCaps
+from frostline.theory.rings import Rings
+from frostline.theory.shrinking_caps import ShrinkingCaps
 from frostline.theory.side_keeping import AngleBounds, first_angles
 from frostline.theory.sides import Sides
 from frostline.theory.starts import start_of, uniform_share
@@ -73,6 +74,28 @@ def test_tokens_of_a_run_stay_below_their_bounds_and_inside_their_caps(rng):
         assert np.median(begin) - np.median(tokens.angles) > 0.5 * (np.median(begin) - np.median(seen)) > 0.05
 
 
+def test_nothing_enters_a_shrinking_cap(rng):
+    """Tokens that start outside a cap stay outside of it, and it is no smaller than it need be by more than a tenth."""
+    for head in (
+        fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1e4),
+        head_with(symmetric([0.9, -0.3], rng), rng, beta=1e5),
+    ):
+        sides, rings, _, start = ingredients(head)
+        caps, time, until = ShrinkingCaps(rings, start.log_ratio), 0.0, 0.04
+        first = caps.angles.copy()
+        while time < until:
+            h = min(caps.step(0.025), until - time)
+            caps.advance(h)
+            time += h
+        # No cap has been given up by now, and new ones come last.
+        assert len(caps.angles) >= len(first) and np.isfinite(caps.logs).all()
+        run = circle_run(head, until)
+        begin, seen = sides.angles(run.initial), sides.angles(run.tokens[-1])
+        for before, after in zip(first[1:], caps.angles[1:], strict=False):
+            nearest = seen[begin >= before].min()
+            assert nearest - 0.1 < after <= nearest
+
+
 def test_the_side_that_a_token_keeps_is_the_right_one(rng):
     """Tokens below the critical angle end on the side they began on."""
     head = head_with(symmetric([0.9, -0.3], rng), rng, beta=1e4)
@@ -106,3 +129,26 @@ def test_a_uniform_start_has_the_shares_of_the_beta_law(rng):
     x = fl.sample.uniform(200_000, 4, seed=rng)
     angle = np.arccos(np.minimum(np.linalg.norm(x[:, :2], axis=1), 1.0))
     assert uniform_share(np.array([0.7]), 4, 2)[0] == pytest.approx((angle <= 0.7).mean(), abs=0.0056)
+
+
+@pytest.mark.parametrize(("d", "m"), [(2, 1), (3, 1), (3, 2), (5, 1)])
+def test_ingredients_of_the_growth_bound_every_token_of_their_ring(rng, d, m):
+    """2w/s, −(d−1)xᵀAx/s, the interval of |Bᵀx| and the angle of y*(x), at 20,000 random tokens."""
+    values = np.concatenate([np.ones(m), np.linspace(0.5, -0.5, d - m)])
+    head = head_with(symmetric(values, rng), rng, beta=1e4)
+    B, V, A, _ = head.matrices
+    sides, rings, _, _ = ingredients(head)
+    x = fl.sample.uniform(20_000, d, seed=rng)
+    key = x @ B
+    s = np.linalg.norm(key, axis=1)
+    ring, place = rings.number(sides.angles(x)), np.searchsorted(rings.bins[1], s)
+    assert ((rings.low[ring, place] <= s) & (s <= rings.high[ring, place])).all()
+    form = B.T @ V - key[:, :, None] * (x @ V)[:, None, :]
+    spread = 2 * np.maximum(np.linalg.eigvalsh((form + form.mT) / 2)[:, -1], 0.0) / s
+    bound = rings.spread[ring, place]
+    assert (spread <= bound).all()
+    assert (-(d - 1) * np.einsum("ni,ij,nj->n", x, A, x) / s <= rings.shape[ring] + 1e-9).all()
+    assert (sides.angles(key / s[:, None]) <= rings.needed[ring, place]).all()
+    if d <= 3:
+        # From cells, the largest value of a bin is reached but for their size.
+        assert (spread / bound).max() > 0.95

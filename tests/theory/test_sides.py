@@ -102,6 +102,22 @@ def test_no_token_turns_away_faster(rng, d, kind, spectrum):
         assert (sharper <= sides.rate(0.9 * theta, np.minimum(1.1 * theta, np.pi / 2), spent) + ROUNDING).all()
 
 
+def test_one_atom_makes_it_an_equality():
+    """All mass at one place y near u, turned away from E: Λ = κ|y−u|²/2 exactly, and (20) is sharp to 1e-3."""
+    head = fl.Attention.from_matrices(0.5 * np.diag([1.0, 0.99]), 2 * np.eye(2), beta=100.0)
+    sides, theta = Sides.of(head), np.array([0.2, 0.8, 1.3])
+    x = np.stack([np.cos(theta), np.sin(theta)], 1)
+    s = np.linalg.norm(x @ head.B, axis=1)
+    turn = np.arctan2(*(x @ head.B).T[::-1]) + 0.05
+    y = np.stack([np.cos(turn), np.sin(turn)], 1)
+    for k in range(3):
+        push = y[k : k + 1] @ head.V.T
+        speed = angle_speed(sides, x[k : k + 1], push - (push * x[k]).sum() * x[k])
+        spent = exponent(head, x[k : k + 1], y[k : k + 1], np.ones(1))
+        bound = sides.rate(theta[k : k + 1], theta[k : k + 1], spent, speeds=(s[k : k + 1], s[k : k + 1]))
+        assert speed[0] <= bound[0] <= speed[0] + 1e-3
+
+
 def test_heads_without_sides_are_refused(rng):
     straight = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), 10.0)
     slanted = head_with(similar([np.diag([1.0, 0.3, 0.1])], rng), rng)

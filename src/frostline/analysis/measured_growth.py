@@ -14,7 +14,7 @@ from frostline.errors import BadArray, BadParameter
 from frostline.sample import Nodes, as_weights, nodes
 from frostline.sphere import unit_rows
 from frostline.theory import densities
-from frostline.theory.shrinking_caps import Rings, Table
+from frostline.theory.rings import Rings, Table
 from frostline.theory.sides import Sides
 from frostline.theory.starts import Start, start_of
 

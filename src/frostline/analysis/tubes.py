@@ -10,7 +10,8 @@ from frostline.arrays import as_order, as_positive
 from frostline.attention import Attention, Heads, as_one_layer
 from frostline.errors import BadParameter
 from frostline.results import Result
-from frostline.theory.shrinking_caps import Rings, ShrinkingCaps
+from frostline.theory.rings import Rings
+from frostline.theory.shrinking_caps import ShrinkingCaps
 from frostline.theory.side_keeping import AngleBounds, Course, first_angles, follow
 from frostline.theory.sides import Sides
 from frostline.theory.starts import Start, start_of, uniform_distance
@@ -56,7 +57,7 @@ class Tube(Result):
     --------
     >>> tight = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1e6)
     >>> tube(tight, until=1.0)
-    Tube(W2 ≤ 0.6799 at t=1, proven, beta=1e+06, until t=1)
+    Tube(W2 ≤ 0.6792 at t=1, proven, beta=1e+06, until t=1)
     """
 
     times: Float[np.ndarray, "k"]
@@ -92,8 +93,8 @@ class Tube(Result):
             return f"The tube never opens at β = {self.beta:g} ({rests}): {self.ended}."
         return (
             f"At β = {self.beta:g} and t = {time:.3g} the mean field that starts as {self.start} is within "
-            f"W{self.p:g} ≤ {value:.3g} of its limit; at the start the bound is {self.initial:.3g} ({rests}). It ends at t = "
-            f"{self.times[-1]:.3g}: {self.ended}."
+            f"W{self.p:g} ≤ {value:.3g} of its limit; at the start the bound is {self.initial:.3g} ({rests}). "
+            f"It ends at t = {self.times[-1]:.3g}: {self.ended}."
         )
 
     def headline(self) -> str:

@@ -13,6 +13,7 @@ from frostline.dynamics.steppers import RK4, Adaptive, Euler, Stepper
 from frostline.errors import BadSpec
 from frostline.runs.schema import ComponentSpec, HeadSpec, LayerSpec, Matrix, Spec, TokensSpec, read_named_file
 from frostline.sphere import OFF_SPHERE, normalise
+from frostline.theory import densities
 
 
 def build_heads(spec: Spec) -> list[list[Attention]]:
@@ -78,6 +79,34 @@ def build_tokens(spec: Spec) -> tuple[np.ndarray, np.ndarray | None]:
     else:
         x = _sampler(tokens, spec.dimension)(count, np.random.default_rng(spec.seed))
     return (sample.antipodal(x) if tokens.antipodal else x), None
+
+
+def build_density(spec: Spec) -> densities.Mixture | None:
+    """The density that the initial tokens are drawn from; None where none is known that is positive everywhere."""
+    tokens = spec.tokens if isinstance(spec.tokens, TokensSpec) else TokensSpec(count=spec.tokens)
+    if tokens.distribution == "mixture":
+        parts = [_density_of(part, spec.dimension) for part in tokens.components or []]
+        if not parts or any(part is None for part in parts):
+            return None
+        weights = [part.weight for part in tokens.components or []]
+        whole = densities.mixture([part for part in parts if part is not None], weights)
+    else:
+        part = _density_of(tokens, spec.dimension)
+        if part is None:
+            return None
+        whole = part
+    if not tokens.antipodal:
+        return whole
+    return densities.mixture([whole, densities.Mixture(-whole.parameters, whole.weights)], [0.5, 0.5])
+
+
+def _density_of(part: TokensSpec | ComponentSpec, dimension: int) -> densities.Mixture | None:
+    """Caps vanish somewhere, and of a file nothing is known."""
+    if part.distribution not in ("uniform", "vmf", "nodes"):
+        return None
+    if part.mean is None:
+        return densities.uniform(dimension)
+    return densities.vmf(part.mean, part.concentration or 0.0)
 
 
 def _build_nodes(tokens: TokensSpec, count: int, spec: Spec) -> tuple[np.ndarray, np.ndarray]:

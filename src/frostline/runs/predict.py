@@ -11,7 +11,7 @@ from frostline.attention import Attention
 from frostline.errors import BadParameter, NoLimit
 from frostline.results import plain_value
 from frostline.runs import schema as specs
-from frostline.runs.build import build_heads, build_tokens
+from frostline.runs.build import build_density, build_heads, build_tokens
 from frostline.theory.bounds import bound
 from frostline.theory.limits import limit
 from frostline.theory.rates import rates
@@ -38,7 +38,7 @@ def predict(spec: specs.Spec, p: float = 2.0) -> dict[str, Any]:
                 "tokens_without_limit": [int(i) for i in target.undefined(x0)] if closed_form else None,
                 "rates": _facts_or_reason(_rates, layer, p),
                 "laplace": [_laplace(head, x0) for head in layer],
-                "tube": _facts_or_reason(_tube, layer, p),
+                "tube": _facts_or_reason(_tube, layers, spec, p),
                 "bound": _facts_or_reason(_bound, layer, p),
                 "terminal": _facts_or_reason(_terminal, layer, x0, weights),
             }
@@ -87,8 +87,13 @@ def _rates(layer: list[Attention], p: float) -> dict[str, Any]:
     return predicted.facts() | {"meaning": predicted.describe()}
 
 
-def _tube(layer: list[Attention], p: float) -> dict[str, Any]:
-    predicted = tube([layer], p=p)
+def _tube(layers: list[list[Attention]], spec: specs.Spec, p: float) -> dict[str, Any]:
+    density = build_density(spec)
+    if density is None:
+        raise BadParameter(
+            "no density is known of these tokens that is positive everywhere, so nothing bounds what they will see."
+        )
+    predicted = tube(layers, start=density, p=p)
     value, time = predicted.best()
     course = {name: plain_value(getattr(predicted, name)) for name in ("times", "values", "sides")}
     return course | {

@@ -13,7 +13,7 @@ from scipy import special
 
 from frostline.arrays import evenly_spread
 from frostline.theory.gibbs import PAD
-from frostline.theory.shrinking_caps import Rings, Table
+from frostline.theory.rings import Rings, Table
 
 TOKENS = 400
 """Angles at the start that are followed; the tokens between two of them are charged the larger one."""

@@ -53,6 +53,8 @@ def start_of(density: object, angles: Float[np.ndarray, "n"], E: Float[np.ndarra
     if isinstance(density, Mixture):
         if density.dimension != d:
             raise BadParameter(f"the start has dimension {density.dimension}, the head {d}; they must agree.")
+        if not np.any(density.parameters):
+            return start_of("uniform", angles, E)
         return _start_of_mixture(density, angles, E, uniform)
     if hasattr(density, "mean_map"):
         raise BadParameter(
@@ -118,8 +120,6 @@ def _start_of_mixture(
     pairs = np.linalg.norm(density.parameters[:, None] + density.parameters, axis=2) <= PAIRED * (1 + size.max())
     even = bool((np.abs(pairs @ density.weights - density.weights) <= PAIRED).all())
     words = f"a mixture of {len(size)} von Mises–Fisher densities" if len(size) > 1 else "a von Mises–Fisher density"
-    if not size.max() > 0:
-        words = "the uniform density"
     return Start(max(-float(least), 0.0) + ROOM, _rising(shares), even, words)
 
 
