@@ -6,7 +6,8 @@ nothing: the flow draws a token to the limit on its side, the defect pushes it a
 token stays close. The mean map's own rounding plays no role: it moves the arcs, and the defect is measured on the arcs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -248,6 +249,7 @@ class _Walk:
             except NoLimit as error:
                 self.no_sides = str(error)
         self.last: Node | None = None
+        self.slope: np.ndarray | None = None
 
     def far_from(self, node: Node) -> bool:
         """Whether the path has to be bounded up to this node before it goes on."""
@@ -258,24 +260,26 @@ class _Walk:
 
     def to(self, node: Node) -> None:
         """Advance to this node."""
-        if node.slope is None and not self.straight:
-            node = replace(node, slope=velocity(self.run.layers[0], node.tokens, self.run.weights))
+        slope = None
+        if not self.straight:
+            field = node.slope or partial(velocity, self.run.layers[0], node.tokens, self.run.weights)
+            slope = field() / self.unit
         if self.last is not None:
-            arc = self._arc(self.last, node)
+            arc = self._arc(self.last, self.slope, node, slope)
             around = self.derivative.around(arc.middle)
             defects, worst = arc.defects(self.derivative, around.steepness(arc.reach))
             self.worst = max(self.worst, worst * self.unit)
             self.path.advance(arc, around, defects)
             if self.sides is not None:
                 self.sides.advance(arc, *around.scales(arc.reach), defects)
-        self.last = node
+        self.last, self.slope = node, slope
 
-    def _arc(self, before: Node, node: Node) -> Arc:
+    def _arc(self, before: Node, leaving: np.ndarray | None, node: Node, arriving: np.ndarray | None) -> Arc:
         h = (node.time - before.time) * self.unit
-        if before.slope is None or node.slope is None:
+        if leaving is None or arriving is None:
             # An Euler step moves tokens along great circles: its velocities follow from its ends.
             return Arc.straight(h, before.tokens, node.tokens)
-        return Arc.between(h, before.tokens, before.slope / self.unit, node.tokens, node.slope / self.unit)
+        return Arc.between(h, before.tokens, leaving, node.tokens, arriving)
 
     def row(self, kept: Float[np.ndarray, "n d"]) -> _Row:
         """The state now, at a time at which the run kept these tokens."""

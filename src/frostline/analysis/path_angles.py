@@ -14,7 +14,7 @@ ATTEMPTS = 8
 """Tries to find a radius that holds for a step; a token for which none is found counts as lost."""
 
 
-SETTLED = 0.98
+SETTLED = 0.95
 """A verified radius that the next try would shrink by less than this factor is kept."""
 
 
@@ -27,18 +27,21 @@ class PathAngles:
     def advance(self, arc: Arc, around: Around, defects: Float[np.ndarray, "pieces n"]) -> None:
         """Follow the tokens through one arc; ``around`` holds the bounds of ∇F about its middle."""
         total = defects.sum(0)
-        radius, verified = 1.5 * (self.theta + total) + 1e-15, np.zeros(len(total), dtype=bool)
+        start = PAD * (self.theta + total)
+        radius, rate, verified = 1.5 * start + 1e-15, np.zeros(len(total)), np.zeros(len(total), dtype=bool)
+        open_tokens = np.flatnonzero(self.theta < np.pi)
         for _ in range(ATTEMPTS):
-            # A verified radius implies a smaller one that holds as well.
-            rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
+            some = open_tokens
+            guess = radius[some]
+            rate[some] = around.rows(some).expansion(np.minimum(arc.reach[some] + guess, np.pi))
             with np.errstate(over="ignore"):
-                highest = PAD * (self.theta + total) * np.exp(np.maximum(rate, 0.0) * arc.h)
-            verified |= highest < radius
-            settled = verified & (highest >= SETTLED * radius)
-            radius = np.where(verified, np.minimum(radius, highest), 1.5 * highest)
-            if (settled | (self.theta >= np.pi)).all():
+                highest = start[some] * np.exp(np.maximum(rate[some], 0.0) * arc.h)
+            # A verified radius implies a smaller one that holds as well.
+            verified[some] |= highest < guess
+            radius[some] = np.where(verified[some], np.minimum(guess, highest), 1.5 * highest)
+            open_tokens = some[~(verified[some] & (highest >= SETTLED * guess))]
+            if not len(open_tokens):
                 break
-        rate = around.expansion(np.minimum(arc.reach + radius, np.pi))
         with np.errstate(over="ignore", invalid="ignore"):
             # A defect in one piece grows over the rest of the step, at most the whole piece included.
             left = arc.h * (1 - np.arange(PIECES) / PIECES)[:, None]

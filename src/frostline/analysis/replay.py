@@ -1,6 +1,6 @@
 """Replay of a run step by step: states that were not kept are computed again from the same start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -24,7 +24,7 @@ class Node:
 
     time: float
     tokens: np.ndarray
-    slope: np.ndarray | None = None
+    slope: Callable[[], np.ndarray] | None = None
     """Their velocity, where the stepper knows it without another mean map."""
 
 
@@ -76,8 +76,13 @@ def replay(run: Trajectory, *, spacing: float | None = None) -> Iterator[Node]:
 def _dense(step: Step, time: float) -> Node:
     """Dense output of an adaptive step."""
     assert step.at is not None and step.slope_at is not None
-    tokens, slope = _float64(step.at(time)), as_float64(step.slope_at(time))
-    return Node(time, tokens, slope - np.einsum("ni,ni->n", tokens, slope)[:, None] * tokens)
+    tokens, slope_at = _float64(step.at(time)), step.slope_at
+
+    def slope() -> np.ndarray:
+        moved = as_float64(slope_at(time))
+        return moved - np.einsum("ni,ni->n", tokens, moved)[:, None] * tokens
+
+    return Node(time, tokens, slope)
 
 
 def evenly_spaced_nodes(run: Trajectory, count: int) -> Iterator[Node]:

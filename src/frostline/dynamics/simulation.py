@@ -26,7 +26,7 @@ from frostline.theory.regime import Regime, regime
 
 FIRST_STEP = 0.01
 """The adaptive method's first trial step, in units of time; the error control corrects it at once."""
-REMEMBERED = 1 << 26
+REMEMBERED = 1 << 27
 """The largest size, in bytes, of the steps that a run remembers for verbs that need more than the times it kept."""
 MOST_SHOWN = 6
 """Saved times that the one-line repr of a run lists."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from frostline.sphere import tangent_projectors
 from frostline.theory.expansion_supremum import Supremum, expansion_supremum
@@ -151,6 +151,13 @@ class Around:
     q: Float[np.ndarray, "n"]
     product: Float[np.ndarray, "n"]
     """⟨G, q⟩"""
+
+    def rows(self, index: Int[np.ndarray, "m"]) -> "Around":
+        """The same for some of the tokens."""
+        if len(index) == len(self.s):
+            return self
+        parts = (self.along, self.across, self.s, self.G, self.q, self.product)
+        return Around(self.of, *(part[index] for part in parts))
 
     def scales(self, radius: Float[np.ndarray, "n"]) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of |Bᵀy| over the ball: a vector moves by ‖B‖·chord, its square by (σ_max² − σ_min²)·sin."""
