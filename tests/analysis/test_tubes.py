@@ -53,11 +53,11 @@ def test_the_distance_itself_is_below_the_tube_on_the_circle(rng, p):
 def test_the_distance_itself_is_below_the_tube_on_the_sphere():
     head = tame(3e3)
     tube = fl.tube(head)
-    values, bound = measured_distance(head, tube, fl.sample.nodes(4000, 3), frames=3)
+    values, bound = measured_distance(head, tube, fl.sample.nodes(2000, 3), frames=3)
     assert (values <= bound).all() and not tube.empty
     plane = fl.Attention.from_matrices(np.diag([1.0, 1.0, 0.4]), np.eye(3), beta=3e3)
     tube = fl.tube(plane)
-    values, bound = measured_distance(plane, tube, fl.sample.nodes(4000, 3), frames=3)
+    values, bound = measured_distance(plane, tube, fl.sample.nodes(2000, 3), frames=3)
     assert (values <= bound).all() and not tube.empty
 
 

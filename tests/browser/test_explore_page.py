@@ -87,6 +87,14 @@ def test_tokens_freeze_and_the_page_says_so(visit, client, look):
     assert page.troubles == [] and all(url.startswith((client.url, "data:")) for url in page.asked)
 
 
+def test_the_tube_is_drawn_beside_the_distance(visit):
+    page = visit("?n=100&beta=100000&until=2")
+    ended(page)
+    until(page, "document.querySelectorAll('#chart .tube').length === 1")
+    until(page, "words => document.getElementById('words').innerText.includes(words)", arg="Tube (eq. 20)")
+    assert page.troubles == []
+
+
 def test_the_picture_is_drawn_by_webgl_and_without_it(visit):
     for flat, name in (("", "WebGL"), ("#flat=1", "2D canvas")):
         page = visit(f"?{SMALL}{flat}")

@@ -60,7 +60,7 @@ class Sides:
     >>> sides = Sides.of(Attention.from_matrices(np.diag([1.0, 0.5, 0.2]), np.eye(3), beta=1e4))
     >>> low, high = sides.speeds(np.array([0.5]), np.array([0.5]))
     >>> np.round([low[0], high[0]], 4)  # √(cos² + .04 sin²), √(cos² + .25 sin²)
-    array([0.8828, 0.9098])
+    array([0.8828, 0.9097])
     """
 
     basis: Float[np.ndarray, "d m"]
