@@ -98,7 +98,7 @@ class CircleState:
     """The mean field at one time, at its nodes; of a mirrored one, the half x₁ > 0, whose weights sum to a half.
 
     tokens, weights     the nodes (n, 2) and their masses
-    exponents           Λ at the nodes (THEORY eq. 19)
+    exponents           Λ at the nodes (THEORY section 13)
     panels              the place of every label
     initial_log_density log ρ₀ at the labels, per radian
     """

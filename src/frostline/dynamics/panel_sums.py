@@ -23,7 +23,7 @@ def panel_sums(
     *,
     mirrored: bool = False,
 ) -> tuple[Float[np.ndarray, "q 2"], Float[np.ndarray, "q"]]:
-    """The mean map (THEORY eq. 1) of queries p = βBᵀx, and Λ = −log ∫ e^{−κ|y−u|²/2}dρ (THEORY eq. 19), κ = |p|.
+    """The mean map (THEORY eq. 1) of queries p = βBᵀx, and Λ = −log ∫ e^{−κ|y−u|²/2}dρ (THEORY section 13), κ = |p|.
 
     Sources come in panels of NODES neighbours with increasing angles. ``mirrored`` adds the image of every source under
     x₁ → −x₁, with the same weight; p₁ ≥ 0 and y₁ ≥ 0 then, and the first component of the mean keeps its relative
