@@ -52,20 +52,37 @@ STRAY = 1e-6
 class Certificate(Result):
     """W_p to the target is at most ``values`` at each kept time of this run of n tokens (not of the mean field).
 
-    target               "limit" (Π♯ρ₀), or "zero-temperature path" (ρ_t^∞) where the tokens have no limit
-    p                    the order of the distance
-    times, values (k,)   the smaller of the two certificates
-    ruled_by             which one that is at each time: "path" or "sides"
-    by_path (k,)         the certificate by zero-temperature paths, ``temperature`` + ``approach`` token by token
-    by_sides (k,)        the certificate by sides (THEORY eq. 20); infinite where ``no_sides`` says why there is none
-    start                a lower bound of W_p at t = 0, exact for two atoms and for symmetric A; values not below it are
-                         ``vacuous`` (k,); 2, the diameter, for the target "zero-temperature path"
-    temperature (k,)     of ``by_path``, the part due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}
-    approach (k,)        of ``by_path``, the part present at zero temperature: W_p(ρ_t^∞, target), index coupling
-    angles (k, n)        θ_i, a bound of each token's angle to its own zero-temperature path (π: unknown)
-    side_angles (k, n)   a bound of each token's angle to the limit on its side (to E where dim E > 1; π: unknown)
-    defect (k,)          a bound of |ẋ − F(x)| up to then, over all tokens
-    no_sides             the reason why (20) does not apply, or ""
+    Attributes
+    ----------
+    target : str
+        "limit" (Π♯ρ₀), or "zero-temperature path" (ρ_t^∞) where the tokens have no limit.
+    p : float
+        The order of the distance.
+    times, values : ndarray
+        The kept times, (k,), and at each the smaller of the two certificates.
+    temperature : ndarray
+        Of ``by_path``, the part due to β and to the steps: (Σ w_i chord(θ_i)^p)^{1/p}, (k,).
+    approach : ndarray
+        Of ``by_path``, the part present at zero temperature: W_p(ρ_t^∞, target), index coupling, (k,).
+    angles : ndarray
+        θ_i, a bound of each token's angle to its own zero-temperature path, (k, n); π where it is unknown.
+    defect : ndarray
+        A bound of |ẋ − F(x)| up to then, over all tokens, (k,).
+    regime : Regime
+        Whether the theory is about this run.
+    ruled_by : tuple
+        Which certificate is the smaller one at each time: "path" or "sides".
+    by_path : ndarray
+        The certificate by zero-temperature paths, (k,): ``temperature`` + ``approach``, token by token.
+    by_sides : ndarray
+        The certificate by sides (THEORY eq. 20), (k,); infinite where ``no_sides`` says why there is none.
+    side_angles : ndarray
+        A bound of each token's angle to the limit on its side (to E where dim E > 1), (k, n); π where it is unknown.
+    start : float
+        A lower bound of W_p at t = 0, exact for two atoms and for symmetric A; values not below it are ``vacuous``.
+        It is 2, the diameter, for the target "zero-temperature path".
+    no_sides : str
+        The reason why (20) does not apply, or "".
     """
 
     target: str

@@ -73,12 +73,36 @@ class Bound(Result):
             )
 
     def amplitude(self, beta: float | None = None) -> float:
-        """a = √(log(β+1)/β), the worst case of the Laplace principle."""
+        """a = √(log(β+1)/β), the worst case of the Laplace principle.
+
+        Parameters
+        ----------
+        beta : float, optional
+            The inverse temperature; that of the head by default.
+
+        Returns
+        -------
+        float
+            The amplitude a.
+        """
         b = self._beta(beta)
         return float(np.sqrt(np.log1p(b) / b))
 
     def __call__(self, t: float | np.ndarray, beta: float | None = None) -> float | np.ndarray:
-        """The right-hand side of (11) at times t, a number or an array."""
+        """The right-hand side of (11) at times t, a number or an array.
+
+        Parameters
+        ----------
+        t : float or ndarray
+            Times, ≥ 0.
+        beta : float, optional
+            The inverse temperature; that of the head by default.
+
+        Returns
+        -------
+        float or ndarray
+            The values, of the shape of ``t``.
+        """
         time = np.asarray(t, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             # Either constant may be infinite, C zero: at t = 0 nothing has grown or fallen, and 0·∞ is 0.
@@ -88,7 +112,18 @@ class Bound(Result):
         return float(values) if np.ndim(t) == 0 else values
 
     def best_time(self, beta: float | None = None) -> float:
-        """t*(β) = max(0, log(c/(aC))/(C+c)), where the right-hand side is smallest."""
+        """t*(β) = max(0, log(c/(aC))/(C+c)), where the right-hand side is smallest.
+
+        Parameters
+        ----------
+        beta : float, optional
+            The inverse temperature; that of the head by default.
+
+        Returns
+        -------
+        float
+            The time; infinite when nothing expands.
+        """
         if not np.isfinite(self.C) or not np.isfinite(self.c):
             return 0.0
         if self.C == 0:
@@ -96,13 +131,36 @@ class Bound(Result):
         return max(0.0, float(np.log(self.c / (self.amplitude(beta) * self.C)) / (self.C + self.c)))
 
     def best(self, beta: float | None = None) -> float:
-        """The right-hand side at t*(β)."""
+        """The right-hand side at t*(β).
+
+        Parameters
+        ----------
+        beta : float, optional
+            The inverse temperature; that of the head by default.
+
+        Returns
+        -------
+        float
+            The smallest value.
+        """
         return float(self(self.best_time(beta), beta))
 
     def window(self, delta: float, beta: float | None = None) -> tuple[float, float] | None:
         """The times log(1/δ)/c ≤ t ≤ log(δ/a)/C, where (11) is at most 2Mδ; None when there are none.
 
-        This is the statement of (11) about metastability (THEORY section 7); δ lies between 0 and 1.
+        This is the statement of (11) about metastability (THEORY section 7).
+
+        Parameters
+        ----------
+        delta : float
+            δ, between 0 and 1.
+        beta : float, optional
+            The inverse temperature; that of the head by default.
+
+        Returns
+        -------
+        tuple or None
+            The first and the last time.
         """
         if not (0 < as_number(delta, "delta") < 1):
             raise BadParameter(f"delta is {delta}; it lies between 0 and 1.")
@@ -114,11 +172,28 @@ class Bound(Result):
         return (float(begin), float(end)) if begin <= end else None
 
     def empty(self, beta: float | None = None) -> bool:
-        """Whether even the smallest value is at least ``initial``, the distance at t = 0: then (11) says nothing."""
+        """Whether even the smallest value is at least ``initial``, the distance at t = 0: then (11) says nothing.
+
+        Parameters
+        ----------
+        beta : float, optional
+            The inverse temperature; that of the head by default.
+
+        Returns
+        -------
+        bool
+            True where it says nothing.
+        """
         return not (np.isfinite(self.C) and self.best(beta) < self.initial)
 
     def describe(self, beta: float | None = None) -> str:
-        """The constants, their origin, and what follows at β; without a β the constants and their origin alone."""
+        """The constants, their origin, and what follows at β; without a β the constants and their origin alone.
+
+        Parameters
+        ----------
+        beta : float, optional
+            The inverse temperature; that of the head by default.
+        """
         words = [f"M = {self.M:.3g}, C = {self.C:.3g}, c = {self.c:.3g}: {ORIGINS[self.origin]}."]
         if beta is None and self.beta is None:
             return words[0]
