@@ -1,6 +1,6 @@
 """How long clusters stay, on the circle: the hand-over against range, resolution, tilt, β and n; and hypothesis (H).
 
-    python -m benchmarks.handover range | push | tilt | long | hypothesis | tokens
+    python -m benchmarks.handover range | push | tilt | long | others | hypothesis | means | tokens
 
 B = diag(1, ½), V = diag(1, 1.5) (for hypothesis V = I). Mean fields take a few seconds a line; n random tokens
 until t = 60, a minute a line from n = 1,000 on, ten from 3,000 on. Not part of ``make bench``.
@@ -11,11 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.integrate import RK45
+from scipy.special import iv, logsumexp
 
 import frostline as fl
+from frostline.dynamics.circle_mean_field import circle_mean_field
 from frostline.dynamics.label_panels import NODES
 from frostline.dynamics.panel_sums import panel_sums
 from frostline.experiments.staying_runs import LEVEL, Stay, follow_hypothesis, stay
+from frostline.theory.terminal import hand_over_time
 from frostline.transport.atoms import two_atoms
 
 B, V = np.diag([1.0, 0.5]), np.diag([1.0, 1.5])
@@ -80,6 +83,44 @@ def hypotheses() -> None:
             )
 
 
+def others() -> None:
+    """Eight pairs B, V with the tilt (0, .12): the hand-over beside (13)."""
+    tilt = 0.12
+    for b, v in ((0.5, 1.5), (0.25, 3.0), (0.25, 2.0), (0.8, 1.1), (0.7, 1.2), (0.35, 2.0), (0.5, 1.8), (0.5, 1.2)):
+        for beta in (30.0, 100.0):
+            head = fl.Attention.from_matrices(np.diag([1.0, b]), np.diag([1.0, v]), beta)
+            time = before = leaves = np.nan
+            for state in circle_mean_field(head, lambda x: tilt * x[:, 1], until=120.0, mirrored=True, reach=15.0):
+                now = np.sqrt(2 * state.weights @ (2 - 2 * state.tokens[:, 0]))
+                if before < LEVEL <= now:
+                    leaves = time + (state.time - time) * (LEVEL - before) / (now - before)
+                    break
+                time, before = state.time, now
+            predicted = hand_over_time(beta, 1 - b * v, v - 1, float(iv(1, tilt) / iv(0, tilt)))
+            print(f"b {b:g} v {v:g} beta {beta:g}: back at t = {leaves:.2f}, (13) {predicted:.2f}", flush=True)
+
+
+def means() -> None:
+    """log ∫ e^Λ dρ along other runs: its start, its largest, its end."""
+    for b, v, tilt, beta, until in (
+        (0.2, 1.0, (0.0, 0.0), 1000.0, 8.0),
+        (0.8, 1.0, (0.0, 0.0), 1000.0, 30.0),
+        (0.5, 1.0, (0.0, 2.0), 1000.0, 14.0),
+        (0.5, 1.0, (-2.0, 2.0), 300.0, 10.0),
+        (0.5, 1.0, (3.0, 0.0), 300.0, 10.0),
+        (0.5, 1.5, (0.0, 0.48), 300.0, 40.0),
+        (0.5, 1.5, (0.0, 0.48), 1000.0, 40.0),
+        (1.0, 0.5, (0.0, 0.48), 300.0, 20.0),
+    ):
+        head = fl.Attention.from_matrices(np.diag([1.0, b]), np.diag([1.0, v]), beta)
+        direction, mirrored = np.array(tilt), tilt[0] == 0
+        logs = [
+            float(logsumexp(state.exponents, b=state.weights / state.weights.sum()))
+            for state in circle_mean_field(head, direction.__rmatmul__, until=until, mirrored=mirrored)
+        ]
+        print(f"b {b:g} v {v:g} tilt {tilt} beta {beta:g}: {logs[0]:.3f}, {max(logs):.3f}, {logs[-1]:.3f}", flush=True)
+
+
 def random_tokens_leave(count: int, beta: float, seed: list[int]) -> float:
     """The time at which W₂ of n random tokens is back at LEVEL; NaN when it is not by UNTIL."""
     x = fl.sample.vmf(count, [0.0, 1.0], 0.48, seed=np.random.default_rng(seed))
@@ -141,6 +182,8 @@ PARTS: dict[str, Callable[[], None]] = {
     "push": pushes,
     "tilt": tilts,
     "long": long_stays,
+    "others": others,
+    "means": means,
     "hypothesis": hypotheses,
     "tokens": tokens,
 }
