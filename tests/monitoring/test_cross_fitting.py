@@ -9,7 +9,7 @@ import torch
 import frostline as fl
 from frostline.encoders import forward
 from frostline.encoders.load import load
-from frostline.monitoring import reference_states
+from frostline.monitoring import reference_states, token_probes
 from frostline.monitoring.baseline import count_calibration_texts
 from frostline.monitoring.baseline_content import judge_tensors
 from frostline.monitoring.cross_fitting import (
@@ -39,6 +39,8 @@ def learn(live, folder):
     """Learning of few texts, each read alone: what is said of a text does not depend on its neighbours in a batch."""
     alone = pytest.MonkeyPatch()
     alone.setattr(reference_states, "batches", lambda tokenized: forward.batches(tokenized, tokens=1))
+    # Whether a kind has a probe at all depends on all folds; so few texts leave some kinds out.
+    alone.setattr(token_probes, "FEWEST", 2)
     encoder = load(folder)
     yield lambda reference, held_out: Learning(encoder, *live, list(reference), list(held_out), seed=0)
     alone.undo()
@@ -70,20 +72,23 @@ def test_no_text_of_a_fold_is_known_to_its_detector(learn, learned):
     for fold in range(FOLDS):
         (one, texts), (other, others) = learned.unseen("full")[fold], changed.unseen("full")[fold]
         equal = same(dataclasses.replace(judge, detector=one), dataclasses.replace(judge, detector=other))
-        assert {bit for name, bit in equal.items() if not name.startswith(NOT_LEARNED)} == {fold == 1}, fold
+        equal = {name: bit for name, bit in equal.items() if not name.startswith(NOT_LEARNED)}
+        assert set(equal.values()) == {fold == 1}, (fold, equal, one.probes.kinds, other.probes.kinds)
         assert torch.equal(texts.means, others.means) == (fold != 1)
 
 
 @pytest.mark.slow
 def test_no_score_knows_the_texts_that_calibrate_it(learn, learned):
-    """Other held-out texts: not a bit of the detectors changes. In another order: not a bit of the p-values either.
+    """Other held-out texts: not a bit of the detectors changes. In another order: the same scores, up to rounding.
 
     So held-out texts and a new one of the same source are exchangeable, which is all that a conformal p-value needs.
     """
     replaced, turned = learn(TEXTS, OTHERS[: len(HELD_OUT)]), learn(TEXTS, HELD_OUT[::-1])
     for level in ("full", "light"):
         judge = learned.judge(level)
-        assert all(same(judge, turned.judge(level)).values())
+        equal = same(judge, turned.judge(level))
+        assert [name for name, bit in equal.items() if not bit] in ([], ["calibration.table"])
+        assert torch.allclose(judge.conformal.table, turned.judge(level).conformal.table, rtol=1e-5)
         equal = same(judge, replaced.judge(level))
         assert [name for name, bit in equal.items() if not bit] == ["calibration.table"]
 
