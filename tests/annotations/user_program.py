@@ -13,7 +13,7 @@ def predict(head: fl.Attention, x: np.ndarray) -> str:
     path: fl.ZeroTemperaturePath = fl.zero_temperature(head, x, times=[0, 1, 2])
     rates: fl.Rates = fl.rates(head)
     bound: fl.Bound = fl.bound(head, p=2.0)
-    tube: fl.Tube = fl.tube(head, start="uniform", growth="proven", p=2.0)
+    tube: fl.Tube = fl.tube(head, start="uniform", growth="proven", p=2)
     terminal: fl.Terminal = fl.terminal(head)
     regime: fl.Regime = fl.regime(head, x, until=6.0)
     said: list[str] = [limit.describe(), path.describe(), rates.describe(), bound.describe(), terminal.describe()]

@@ -55,7 +55,8 @@ def test_presets_are_of_the_kinds_they_show():
 
 
 def test_every_claim_that_two_or_three_dimensions_can_show_has_a_preset():
-    assert set(CLAIMS) - {one.claim for one in PRESETS} == {"high-dimension", "training"}
+    # Clusters that stay are of the mean field: finite clouds of tokens leave.
+    assert set(CLAIMS) - {one.claim for one in PRESETS} == {"high-dimension", "training", "staying"}
 
 
 def test_times_are_layers():

@@ -175,8 +175,8 @@ def circle_mean_field(
     --------
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=30.0)
     >>> states = list(circle_mean_field(head, lambda x: 0 * x[:, 0], until=6.0, mirrored=True))
-    >>> print(states[-1].time, round(2 * states[-1].weights @ states[-1].tokens[:, 0], 3))
-    6.0 0.999
+    >>> print(states[-1].time, round(2 * states[-1].weights @ states[-1].tokens[:, 0], 2))
+    6.0 1.0
     """
     layer = as_one_layer(heads, "circle_mean_field")
     if not is_plain(layer) or layer[0].dimension != 2:

@@ -97,7 +97,7 @@ class BaselinePlan(Result):
     Examples
     --------
     >>> from frostline.monitoring.baseline_plan import plan_baselines
-    >>> plan_baselines([500, 5000], alpha=0.005, every=1e5).baselines[0].flagged is None
+    >>> plan_baselines([500, 5000], alpha=0.002, every=1e5).baselines[0].flagged is None
     True
     """
 

@@ -44,6 +44,7 @@ def held_log_density(heads: Heads) -> Callable[[Float[np.ndarray, "n 2"]], Float
 
     Examples
     --------
+    >>> from frostline import Attention
     >>> head = Attention.from_matrices(np.diag([1.0, 0.5]), np.diag([1.0, 1.5]), beta=100.0)
     >>> held_log_density(head)(np.array([[1.0, 0.0], [0.0, 1.0]])).round(6)
     array([ 0., 10.])
