@@ -107,7 +107,10 @@ class Certificate(Result):
         return ~(self.values < self.start)
 
     def describe(self) -> str:
-        """The bound at the last kept time, and where it is smallest, in words."""
+        """The bound at the last kept time, in words.
+
+        The smallest value and its time follow, where that is another time.
+        """
         target = "its limit" if self.target == "limit" else "the zero-temperature path of the same tokens"
         t, value = self.times[-1], self.values[-1]
         tail = self._unknown() + self._smallest()
