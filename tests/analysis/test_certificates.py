@@ -131,6 +131,17 @@ def test_vacuous_is_said():
     assert found.vacuous[-1] and found.describe().startswith("Vacuous at t = 30")
 
 
+def test_the_words_say_where_the_bound_is_smallest():
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.diag([1.0, 1.5]), 100.0)
+    cloud = fl.sample.nodes(100, 2, log_density=lambda x: x @ [0.36, 0.48])
+    run = fl.simulate(head, cloud.tokens, weights=cloud.weights, until=20.0, save_at=[0.0, 4.0, 8.0, 20.0])
+    found = fl.certificate(run)
+    best = int(np.argmin(found.values))
+    assert not found.vacuous[best] and found.vacuous[-1]
+    smallest = f"The smallest value is {found.values[best]:.4g}, at t = {found.times[best]:g}."
+    assert found.describe().startswith("Vacuous at t = 20") and smallest in found.describe()
+
+
 def test_kept_steps_give_what_a_replay_gives():
     head = fl.Attention.from_matrices(np.diag([1.0, 0.5, 0.3]), np.eye(3), 200.0)
     times = np.linspace(0, 2, 41)

@@ -98,13 +98,15 @@ def test_the_words_say_where_it_is_smallest_and_why_it_ends():
     assert tilted.best()[0] > tube.best()[0]
 
 
-def test_a_tube_that_never_opens_says_from_which_beta_it_would():
+def test_a_tube_that_never_opens_says_which_beta_it_needs():
     tube = fl.tube(tame(20.0))
     assert tube.empty and "never opens" in tube.describe()
     needed = float(tube.ended.split("β = ")[1])
     assert 20 < needed < 1e3
-    assert "at the start it would" not in fl.tube(tame(1.2 * needed)).ended
-    assert "at the start it would" in fl.tube(tame(0.8 * needed)).ended
+    # Necessary, not sufficient: a little colder the drift wins at first, and the tube is still shut.
+    colder = fl.tube(tame(1.2 * needed))
+    assert colder.empty and "wins at first" in colder.ended
+    assert "to open it needs" in fl.tube(tame(0.8 * needed)).ended
 
 
 def test_what_is_not_covered_is_refused_with_a_sentence(rng):

@@ -107,10 +107,13 @@ class Certificate(Result):
         return ~(self.values < self.start)
 
     def describe(self) -> str:
-        """The bound at the last kept time, in words."""
+        """The bound at the last kept time, in words.
+
+        The smallest value and its time follow, where that is another time.
+        """
         target = "its limit" if self.target == "limit" else "the zero-temperature path of the same tokens"
         t, value = self.times[-1], self.values[-1]
-        tail = self._unknown()
+        tail = self._unknown() + self._smallest()
         if self.vacuous[-1]:
             least = f"W{self.p:g} at t = 0 is {self.start:.4g}" if self.target == "limit" else "no distance exceeds 2"
             return f"Vacuous at t = {t:g}: the certificate is {value:.3g}, and {least}.{tail}"
@@ -119,6 +122,13 @@ class Certificate(Result):
         else:
             reason = f"{self.temperature[-1]:.3g} from temperature and steps, {self.approach[-1]:.3g} from the approach"
         return f"Certified at t = {t:g}: W{self.p:g} from this run to {target} is at most {value:.4g} ({reason}).{tail}"
+
+    def _smallest(self) -> str:
+        """The smallest value and its time, in words; nothing where it is the last one, or says nothing."""
+        place = int(np.argmin(self.values))
+        if place == len(self.values) - 1 or self.vacuous[place]:
+            return ""
+        return f" The smallest value is {self.values[place]:.4g}, at t = {self.times[place]:g}."
 
     def _unknown(self) -> str:
         """How many tokens the certificate that ruled last could not follow, in words."""

@@ -238,14 +238,14 @@ def _opens(head: Attention, log_ratio: float) -> bool:
 
 
 def _never_opens(head: Attention, log_ratio: float) -> str:
-    """The β from which the drift would beat the error at the start, in words."""
+    """A β that is necessary, not sufficient: from it on the drift beats the error at t = 0; in words."""
     low, high = np.log(head.beta), np.log(COLDEST)
-    words = "at no angle does the drift beat the error of the mean map for long enough"
     if _opens(head, log_ratio):
-        return f"{words}, although it does at the start; a larger β gives it more time"
+        return "the drift wins at first, but not long enough for the bound to fall; raise β"
+    words = "at no angle does the drift beat the error of the mean map, even at t = 0"
     if not _opens(head.with_beta(COLDEST), log_ratio):
         return f"{words}, at any β up to {COLDEST:.0e}"
     while high - low > 0.05:
         middle = (low + high) / 2
         low, high = (low, middle) if _opens(head.with_beta(float(np.exp(middle))), log_ratio) else (middle, high)
-    return f"{words}; at the start it would from about β = {np.exp(high):.2g}"
+    return f"{words}; to open it needs more than β = {float(f'{np.exp(high):.2g}'):g}"
