@@ -14,7 +14,8 @@ GROUPS = {
     "Heads and tokens": ["Attention", "Factored", "sample", "sphere"],
     "Prediction": ["tube", "limit", "zero_temperature", "rates", "bound", "terminal", "regime", "densities"],
     "Warm clouds": ["Cloud", "closure", "warm_limit", "moment_flow"],
-    "Simulation": ["simulate", "Trajectory", "Euler", "RK4", "Adaptive", "mean_map", "load_run"],
+    "Simulation": ["simulate", "Trajectory", "Euler", "RK4", "Adaptive", "Status", "mean_map"],
+    "Runs on disk": ["Spec", "read_spec", "record", "load_run"],
     "Measurement": [
         "wasserstein",
         "Coupling",
@@ -32,7 +33,7 @@ GROUPS = {
     "Sweeps": ["sweep"],
     "Encoders": ["audit", "Finding", "diff"],
     "Monitoring": ["baseline", "load_baseline", "merge", "Scores", "Reason", "watch", "wrap"],
-    "Pictures and errors": ["plot", "errors"],
+    "Progress, pictures and errors": ["Progress", "plot", "errors"],
 }
 LINE = 84
 
