@@ -42,7 +42,8 @@ def reference() -> str:
     """The whole page."""
     parts = [
         "# API\n\nMade from signatures and docstrings by `make docs`; a test fails when they differ. `import frostline "
-        "as fl`; arrays go in as numpy, torch or lists and come out as the same kind.\n"
+        "as fl`; arrays go in as numpy, torch or lists and come out as the same kind. THEORY, with a section or an "
+        "equation, is [theory.md](theory.md).\n"
     ]
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")

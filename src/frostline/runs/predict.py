@@ -44,6 +44,10 @@ def predict(spec: specs.Spec, p: float = 2.0) -> dict[str, Any]:
             }
         )
     assumptions = regime(layers, x0, weights=weights, until=spec.until)
+    if assumptions["freezing"].verdict == "no":
+        for row in rows:
+            if "meaning" in row["tube"]:
+                row["tube"]["meaning"] += f" The {len(x0)} tokens here are too few for it: see Regime."
     return {"layers": rows, "regime": assumptions.facts() | {"meaning": assumptions.describe()}}
 
 
