@@ -94,19 +94,16 @@ def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
         "checks": [(kind, rows) for kind, rows in kinds.items() if rows],
         "figure": Markup(inlined(claim["figure"], claim["name"], f"What was measured for: {claim['title']}")),
         "spec_toml": tomli_w.dumps(without_nulls(plain(claim["spec"]))),
-        "numbers": sorted(_flat(claim["measured"]["numbers"])),
+        "numbers": sorted(rows_of_numbers(claim["measured"]["numbers"])),
     }
 
 
-def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
+def rows_of_numbers(value: Any, name: str = "") -> list[tuple[str, str]]:
     """Nested numbers as rows of a table; three in a list are a value and its interval if the value lies in it."""
     if isinstance(value, Mapping):
-        return [row for key, item in value.items() for row in _flat(item, f"{name} {key}".strip())]
-    if (
-        isinstance(value, list)
-        and len(value) == 3
-        and all(isinstance(item, int | float) for item in value)
-        and value[1] <= value[0] <= value[2]
-    ):
-        return [(name, f"{value[0]:.4g} (95 %: {value[1]:.4g} to {value[2]:.4g})")]
+        return [row for key, item in value.items() for row in rows_of_numbers(item, f"{name} {key}".strip())]
+    if isinstance(value, list) and all(isinstance(item, int | float) for item in value):
+        if len(value) == 3 and value[1] <= value[0] <= value[2]:
+            return [(name, f"{value[0]:.4g} (95 %: {value[1]:.4g} to {value[2]:.4g})")]
+        return [(name, ", ".join(f"{item:.6g}" for item in value))]
     return [(name, f"{value:.6g}" if isinstance(value, float) else str(value))]

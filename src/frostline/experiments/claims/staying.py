@@ -227,7 +227,7 @@ def draw(evidence: Evidence) -> Figure:
         chosen = excess["beta"] == beta
         for name, style in (("density", "-"), ("exponent", "--"), ("mean", ":")):
             right.plot(excess["t"][chosen], excess[name][chosen], style, color=colour[beta])
-    right.set(xlabel="time t", ylabel="excess over the line of (H)", title="hypothesis (H), V = I", ylim=(-5, 15))
+    right.set(xlabel="time t", ylabel="excess over the line of (H)", title="hypothesis (H), V = I")
     kinds = {
         left: ("curves", {"-": "all tokens", ":": f"range {SHORT:g}"}),
         middle: ("profile", {".": "measured", ":": "slope 1"}),
