@@ -41,7 +41,9 @@ def test_the_api_reference_is_the_docstrings():
 
 
 def test_every_public_name_is_in_the_api_reference():
-    titles = re.findall(r"^#{3,4} (?:→ )?fl\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.M)
+    titles = re.findall(
+        r"^#{3,4} (?:→ )?fl\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.M
+    )
     assert set(frostline.__all__) - set(titles) == set()
 
 

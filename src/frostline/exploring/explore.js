@@ -345,15 +345,15 @@ function chart() {
   made.push(text({ x: (LEFT + RIGHT) / 2, y: BOTTOM + 38, "text-anchor": "middle" }, "time t (layers × step)"),
     mark("text", { transform: `translate(16 ${(TOP + BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", ...letters }, "W to the limit"));
   const line = (points, attributes) => points.length && made.push(mark("path", { d: `M${points.map(p => p.map(v => v.toFixed(1)).join(" ")).join("L")}`, fill: "none", ...attributes }));
-  // A curve and its name, above the last point that is inside the chart.
-  const named = (points, name, colour, attributes) => {
+  // A curve and its name, at the last point that is inside the chart: the bound's above it, the tube's below and beyond.
+  const named = (points, name, colour, beyond, attributes) => {
     line(points, { stroke: colour, "stroke-width": 1.6, ...attributes });
     const [h, v] = points.findLast(([, v]) => v > TOP + 14 && v < BOTTOM) ?? [];
-    if (h !== undefined) made.push(text({ x: Math.max(h, LEFT + 80), y: v - 6, "text-anchor": "end", fill: colour }, name));
+    if (h !== undefined) made.push(text(beyond && h < RIGHT - 160 ? { x: h + 6, y: v + 12, fill: colour } : { x: Math.max(h, LEFT + 80), y: v - 6, "text-anchor": "end", fill: colour }, name));
   };
-  if (opening.bound.values) named(opening.times.map((t, k) => [x(t), y(opening.bound.values[k] ?? 1e9)]), "eq. 11", "#8a3ffc", { "stroke-dasharray": "2 4" });
+  if (opening.bound.values) named(opening.times.map((t, k) => [x(t), y(opening.bound.values[k] ?? 1e9)]), "eq. 11", "#8a3ffc", false, { "stroke-dasharray": "2 4" });
   const tube = (run.tube?.times ?? []).map((t, k) => [t, run.tube.values[k]]).filter(([t]) => t <= last);
-  named(tube.map(([t, w]) => [x(t), y(w)]), "tube, eq. 20", "#c2266e", { "stroke-dasharray": "8 3", class: "tube" });
+  named(tube.map(([t, w]) => [x(t), y(w)]), "tube, eq. 20", "#c2266e", true, { "stroke-dasharray": "8 3", class: "tube" });
   line((run.curve ?? frames).filter(f => f.w !== undefined).map(f => [x(f.t), y(f.w)]), { stroke: cold, "stroke-width": 2.4, class: "measured" });
   for (const one of run.brackets) made.push(mark("line", { class: "bracket", x1: x(one.t), x2: x(one.t), y1: y(Math.max(one.lower, 1e-9)), y2: y(one.upper), stroke: ink, "stroke-width": 3 }),
     mark("line", { x1: x(one.t) - 5, x2: x(one.t) + 5, y1: y(one.upper), y2: y(one.upper), stroke: ink, "stroke-width": 1.5 }),
