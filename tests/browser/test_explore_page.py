@@ -96,7 +96,7 @@ def test_the_tube_is_drawn_beside_the_distance(visit):
 
 
 def test_a_tube_that_never_opens_is_said_and_not_drawn(visit):
-    page = visit("?n=100&beta=1000&until=2")
+    page = visit("?d=2&n=100&beta=1000&B=1,0.5&V=1,1.5&until=2")
     ended(page)
     until(page, "words => document.getElementById('words').innerText.includes(words)", arg="The tube never opens")
     until(page, "document.querySelectorAll('#chart .measured').length === 1")

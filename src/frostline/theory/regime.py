@@ -379,8 +379,8 @@ def _terminal(
         verdict,
         until,
         fate.hand_over,
-        f"The run ends {words} the hand-over to the terminal phase, at about t = {fate.hand_over:.3g} (eq. 13; {HELD}), "
-        "after which the theorem is silent.",
+        f"The run ends {words} the hand-over to the terminal phase, at about t = {fate.hand_over:.3g} (eq. 13), after "
+        f"which the theorem is silent ({HELD}).",
     )
 
 
