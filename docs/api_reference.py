@@ -14,7 +14,8 @@ GROUPS = {
     "Heads and tokens": ["Attention", "Factored", "sample", "sphere"],
     "Prediction": ["tube", "limit", "zero_temperature", "rates", "bound", "terminal", "regime", "densities"],
     "Warm clouds": ["Cloud", "closure", "warm_limit", "moment_flow"],
-    "Simulation": ["simulate", "Trajectory", "Euler", "RK4", "Adaptive", "mean_map", "load_run"],
+    "Simulation": ["simulate", "Trajectory", "Euler", "RK4", "Adaptive", "Status", "mean_map"],
+    "Runs on disk": ["Spec", "read_spec", "record", "load_run"],
     "Measurement": [
         "wasserstein",
         "Coupling",
@@ -32,7 +33,7 @@ GROUPS = {
     "Sweeps": ["sweep"],
     "Encoders": ["audit", "Finding", "diff"],
     "Monitoring": ["baseline", "load_baseline", "merge", "Scores", "Reason", "watch", "wrap"],
-    "Pictures and errors": ["plot", "errors"],
+    "Progress, pictures and errors": ["Progress", "plot", "errors"],
 }
 LINE = 84
 
@@ -41,7 +42,8 @@ def reference() -> str:
     """The whole page."""
     parts = [
         "# API\n\nMade from signatures and docstrings by `make docs`; a test fails when they differ. `import frostline "
-        "as fl`; arrays go in as numpy, torch or lists and come out as the same kind.\n"
+        "as fl`; arrays go in as numpy, torch or lists and come out as the same kind. THEORY, with a section or an "
+        "equation, is [theory.md](theory.md).\n"
     ]
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")

@@ -40,6 +40,13 @@ def test_the_api_reference_is_the_docstrings():
     assert told | {module["result_of"](name) for name in told} - {None} == set(frostline.__all__)
 
 
+def test_every_public_name_is_in_the_api_reference():
+    titles = re.findall(
+        r"^#{3,4} (?:→ )?fl\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.M
+    )
+    assert set(frostline.__all__) - set(titles) == set()
+
+
 @pytest.mark.parametrize("page", pages.PAGES)
 def test_every_block_is_of_a_kind_that_is_run(page):
     assert pages.kinds(page) <= {"python", "toml", "promql", "text", "sh", "sh background", "sh elsewhere", "{toctree}"}

@@ -95,6 +95,15 @@ def test_the_tube_is_drawn_beside_the_distance(visit):
     assert page.troubles == []
 
 
+def test_a_tube_that_never_opens_is_said_and_not_drawn(visit):
+    page = visit("?d=2&n=100&beta=1000&B=1,0.5&V=1,1.5&until=2")
+    ended(page)
+    until(page, "words => document.getElementById('words').innerText.includes(words)", arg="The tube never opens")
+    until(page, "document.querySelectorAll('#chart .measured').length === 1")
+    page.wait_for_timeout(400)  # The chart is drawn anew at most every 200 ms.
+    assert page.locator("#chart .tube").count() == 0 and page.troubles == []
+
+
 def test_the_picture_is_drawn_by_webgl_and_without_it(visit):
     for flat, name in (("", "WebGL"), ("#flat=1", "2D canvas")):
         page = visit(f"?{SMALL}{flat}")

@@ -12,6 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from frostline.errors import BadParameter
+from frostline.experiments import reproduction_page
 from frostline.experiments import runner as running
 from frostline.experiments.claims.catalogue import chosen
 from frostline.experiments.runner import reproduce, uninterrupted
@@ -189,3 +190,12 @@ def test_results_that_are_not_shown_are_named(one_claim, tmp_path):
     done = reproduce(chosen(["zero-temperature-limit"], "test"), size="test", out=tmp_path)
     assert done.hidden == ("stability",)
     assert "<b>Not shown:</b> stability: measured by other code" in done.page.read_text()
+
+
+def test_only_a_value_inside_two_others_is_shown_with_an_interval():
+    numbers = {"settings": [300.0, 1000.0, 1e4], "unknown": [1.0, float("nan"), 2.0], "fit": {"slope": [2.8, 2.7, 2.9]}}
+    assert dict(reproduction_page.rows_of_numbers(numbers)) == {
+        "settings": "300, 1000, 10000",
+        "unknown": "1, nan, 2",
+        "fit slope": "2.8 (95 %: 2.7 to 2.9)",
+    }

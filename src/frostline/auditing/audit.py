@@ -219,7 +219,7 @@ def audit(
     keep_texts
         The number of texts whose token clouds are kept, with their words, for ``frostline explore``.
     progress
-        Called with a ``Progress`` now and then.
+        Called with a ``Progress`` as the work goes on.
 
     Returns
     -------

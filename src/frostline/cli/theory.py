@@ -54,7 +54,7 @@ def _tell(facts: dict[str, Any]) -> None:
         options.say(f"Rates: {row['rates']['none_because'] or row['rates']['meaning']}")
         bound = row["bound"]
         options.say(f"Bound (eq. 11): {bound['none_because'] or bound['meaning'] + _window_in_words(bound)}")
-        options.say(f"Terminal phase: {row['terminal']['none_because'] or _terminal_in_words(row['terminal'])}")
+        options.say(f"Terminal phase: {row['terminal']['none_because'] or row['terminal']['meaning']}")
     options.say(f"Regime: {facts['regime']['meaning']}")
     for name, check in facts["regime"]["checks"].items():
         options.say(f"  {check['verdict']:>7}  {name}: {check['sentence']}", hang=11)
@@ -87,13 +87,6 @@ def _window_in_words(bound: dict[str, Any]) -> str:
         return f" There is no time at which both of its terms are below {bound['window_delta']:g}."
     begin, end = bound["window"]
     return f" Both of its terms are below {bound['window_delta']:g} from t = {begin:.3g} to {end:.3g}."
-
-
-def _terminal_in_words(terminal: dict[str, Any]) -> str:
-    words = str(terminal["meaning"])
-    if terminal["hand_over"] is not None:
-        words += f" Hand-over (eq. 13, leading order) at about t = {terminal['hand_over']:.3g}."
-    return words
 
 
 def _complex(real: float, imag: float) -> str:

@@ -22,7 +22,7 @@ SYMBOLS = {
     "𝒫": "the same projection without going back to the sphere",
     "W, W_p": "Wasserstein distance: how far mass must be moved, in the mean (p = 1) or root mean square (p = 2)",
     "a": "√(log(β+1)/β), the size of the theorem's first term",
-    "α": "asymmetry of a start: mean of x₂ on one side",
+    "α": "asymmetry of a start: mean of x₂ on one side (the a of eq. 13)",
     "p": "the power in W_p; that of the paper's theorem is not known",
     "M, C, c": "the theorem's constants: size, growth of the first term, decay of the second",
     "γ": "how fast a run leaves the zero-temperature path of its start, before the hand-over",
@@ -32,6 +32,14 @@ SYMBOLS = {
     "κ, κ*_n": "β|Bᵀx|: how sharply one token looks; the value above which it sees about one of n others",
     "m_β, y*": "the mean a token sees, and the point it would see at zero temperature: Bᵀx/|Bᵀx|",
     "ℓ": "the largest rate at which the zero-temperature flow drives two tokens apart",
+    "tilt": "a start's vector k: its density is proportional to e^{k·x}",
+    "ψ, ξ": "a token's angle from e₂, and log tan(ψ/2), its place on a line; ξ₀: where it began",
+    "range R": "tokens with |ξ₀| ≤ R are followed; those nearer to ±e₂ are left out",
+    "kernel width": "κ^{−1/2}, the distance at which a token's attention falls off",
+    "f": "the exponent of a held cluster, whose density is proportional to e^{βf} (THEORY section 9)",
+    "Λ": "−log ∫ e^{−κ|y−y*|²/2} dρ(y) of a token: how little there is where it looks; Λ₀: the largest at the start",
+    "Γ": "the largest rate at which the zero-temperature flow thins the density",
+    "(H)": "−log min ρ ≤ Γt and largest Λ ≤ Λ₀ + Γt, up to a constant",
     "E, θ": "the leading eigenspace of A, and a token's angle to it",
     "λ": "an eigenvalue",
     "ρ̃": "a second distribution of tokens, which ρ is compared with",
@@ -86,14 +94,16 @@ def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
         "checks": [(kind, rows) for kind, rows in kinds.items() if rows],
         "figure": Markup(inlined(claim["figure"], claim["name"], f"What was measured for: {claim['title']}")),
         "spec_toml": tomli_w.dumps(without_nulls(plain(claim["spec"]))),
-        "numbers": sorted(_flat(claim["measured"]["numbers"])),
+        "numbers": sorted(rows_of_numbers(claim["measured"]["numbers"])),
     }
 
 
-def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    """Nested numbers as rows of a table."""
+def rows_of_numbers(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Nested numbers as rows of a table; three in a list are a value and its interval if the value lies in it."""
     if isinstance(value, Mapping):
-        return [row for key, item in value.items() for row in _flat(item, f"{name} {key}".strip())]
-    if isinstance(value, list) and len(value) == 3 and all(isinstance(item, int | float) for item in value):
-        return [(name, f"{value[0]:.4g} (95 %: {value[1]:.4g} to {value[2]:.4g})")]
+        return [row for key, item in value.items() for row in rows_of_numbers(item, f"{name} {key}".strip())]
+    if isinstance(value, list) and all(isinstance(item, int | float) for item in value):
+        if len(value) == 3 and value[1] <= value[0] <= value[2]:
+            return [(name, f"{value[0]:.4g} (95 %: {value[1]:.4g} to {value[2]:.4g})")]
+        return [(name, ", ".join(f"{item:.6g}" for item in value))]
     return [(name, f"{value:.6g}" if isinstance(value, float) else str(value))]

@@ -258,10 +258,10 @@ async function play(answer, begun, look) {
 function theory(predicted) {
   const layer = predicted.layers[0], terminal = layer.terminal;
   const coarse = setting.stepper !== "adaptive" && Number(setting.step) > 0.5 ? ` But steps of ${setting.step} are far from the continuous time it speaks of.` : "";
-  run.tube = layer.tube.times ? layer.tube : null;
+  run.tube = layer.tube.times && !layer.tube.empty ? layer.tube : null;
   run.changed = true;
   words({ Regime: predicted.regime.meaning + coarse, "Tube (eq. 20)": layer.tube.none_because ?? layer.tube.meaning, Rates: layer.rates.none_because ?? layer.rates.meaning,
-    "Terminal phase": terminal.none_because ?? terminal.meaning + (terminal.hand_over === null ? "" : ` Hand-over (eq. 13, leading order) at about t = ${few(terminal.hand_over)}.`) });
+    "Terminal phase": terminal.none_because ?? terminal.meaning });
 }
 
 const ORDER = ["Tube (eq. 20)", "Regime", "Limit", "Phases", "Terminal phase", "Rates", "Bound (eq. 11)", "How it ended"];
@@ -345,9 +345,15 @@ function chart() {
   made.push(text({ x: (LEFT + RIGHT) / 2, y: BOTTOM + 38, "text-anchor": "middle" }, "time t (layers × step)"),
     mark("text", { transform: `translate(16 ${(TOP + BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", ...letters }, "W to the limit"));
   const line = (points, attributes) => points.length && made.push(mark("path", { d: `M${points.map(p => p.map(v => v.toFixed(1)).join(" ")).join("L")}`, fill: "none", ...attributes }));
-  if (opening.bound.values) line(opening.times.map((t, k) => [x(t), y(opening.bound.values[k] ?? 1e9)]), { stroke: "#8a3ffc", "stroke-width": 1.6, "stroke-dasharray": "2 4" });
+  // A curve and its name, at the last point that is inside the chart: the bound's above it, the tube's below and beyond.
+  const named = (points, name, colour, beyond, attributes) => {
+    line(points, { stroke: colour, "stroke-width": 1.6, ...attributes });
+    const [h, v] = points.findLast(([, v]) => v > TOP + 14 && v < BOTTOM) ?? [];
+    if (h !== undefined) made.push(text(beyond && h < RIGHT - 160 ? { x: h + 6, y: v + 12, fill: colour } : { x: Math.max(h, LEFT + 80), y: v - 6, "text-anchor": "end", fill: colour }, name));
+  };
+  if (opening.bound.values) named(opening.times.map((t, k) => [x(t), y(opening.bound.values[k] ?? 1e9)]), "eq. 11", "#8a3ffc", false, { "stroke-dasharray": "2 4" });
   const tube = (run.tube?.times ?? []).map((t, k) => [t, run.tube.values[k]]).filter(([t]) => t <= last);
-  line(tube.map(([t, w]) => [x(t), y(w)]), { stroke: "#8a3ffc", "stroke-width": 1.6, "stroke-dasharray": "8 3", class: "tube" });
+  named(tube.map(([t, w]) => [x(t), y(w)]), "tube, eq. 20", "#c2266e", true, { "stroke-dasharray": "8 3", class: "tube" });
   line((run.curve ?? frames).filter(f => f.w !== undefined).map(f => [x(f.t), y(f.w)]), { stroke: cold, "stroke-width": 2.4, class: "measured" });
   for (const one of run.brackets) made.push(mark("line", { class: "bracket", x1: x(one.t), x2: x(one.t), y1: y(Math.max(one.lower, 1e-9)), y2: y(one.upper), stroke: ink, "stroke-width": 3 }),
     mark("line", { x1: x(one.t) - 5, x2: x(one.t) + 5, y1: y(one.upper), y2: y(one.upper), stroke: ink, "stroke-width": 1.5 }),

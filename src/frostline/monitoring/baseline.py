@@ -163,7 +163,7 @@ class Baseline(Result):
         level
             The old name of ``profile``, which goes in 0.3.
         progress
-            Called with a ``Progress`` now and then.
+            Called with a ``Progress`` as the work goes on.
 
         Returns
         -------
@@ -242,7 +242,7 @@ def baseline(
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
     progress
-        Called with a ``Progress`` now and then.
+        Called with a ``Progress`` as the work goes on.
 
     Returns
     -------

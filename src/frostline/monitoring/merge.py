@@ -37,7 +37,7 @@ def merge(
     seed
         Seed of the split into reference and calibration texts, and of the broken copies.
     progress
-        Called with a ``Progress`` now and then.
+        Called with a ``Progress`` as the work goes on.
 
     Returns
     -------

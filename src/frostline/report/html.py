@@ -36,14 +36,14 @@ def render(path: Path, template: str, **context: Any) -> Path:
 
 
 def maths(text: str) -> Markup:
-    """Plain text with x^{…}, x^2 and x_t set as superscripts and subscripts.
+    """Plain text with x^{…}, x^2, e^Λ and x_t set as superscripts and subscripts.
 
     >>> maths("W_p falls like e^{−gτ}")
     Markup('W<sub>p</sub> falls like e<sup>−gτ</sup>')
     """
     marked = str(Markup.escape(text))
     marked = re.sub(r"\^\{([^}]*)\}", lambda match: f"<sup>{match[1]}</sup>", marked)
-    marked = re.sub(r"\^([−-]?[0-9.]+(?:/[0-9]+)?)", r"<sup>\1</sup>", marked)
+    marked = re.sub(r"\^([−-]?[0-9.]+(?:/[0-9]+)?|[Α-ω](?!\w))", r"<sup>\1</sup>", marked)
     marked = re.sub(r"(?<=[\w♯ρℓθ̃*])_([A-Za-zβτ])(?![a-z])", r"<sub>\1</sub>", marked)
     return Markup(marked)
 

@@ -16,7 +16,7 @@ from frostline.theory.bounds import bound
 from frostline.theory.limits import limit
 from frostline.theory.rates import rates
 from frostline.theory.regime import asymmetry, kappas, regime
-from frostline.theory.terminal import terminal
+from frostline.theory.terminal import HELD, terminal
 
 SMALL_TERMS = 0.1
 """The window of the bound: the times at which both of its terms are below this."""
@@ -44,6 +44,10 @@ def predict(spec: specs.Spec, p: float = 2.0) -> dict[str, Any]:
             }
         )
     assumptions = regime(layers, x0, weights=weights, until=spec.until)
+    if assumptions["freezing"].verdict == "no":
+        for row in rows:
+            if "meaning" in row["tube"]:
+                row["tube"]["meaning"] += f" The {len(x0)} tokens here are too few for it: see Regime."
     return {"layers": rows, "regime": assumptions.facts() | {"meaning": assumptions.describe()}}
 
 
@@ -126,6 +130,8 @@ def _bound(layer: list[Attention], p: float) -> dict[str, Any]:
 def _terminal(layer: list[Attention], x0: np.ndarray, weights: np.ndarray | None) -> dict[str, Any]:
     predicted = terminal([layer], x0, weights=weights)
     facts = predicted.facts()
+    when = predicted.hand_over
+    hand_over = "" if when is None else f" Hand-over (eq. 13, leading order) at about t = {when:.3g}; {HELD}."
     scales = ("attends", "tightens", "contraction", "growth", "drift", "hand_over")
     return {name: facts[name] for name in scales} | {
         "end_kind": None if predicted.end is None else predicted.end.kind,
@@ -133,5 +139,5 @@ def _terminal(layer: list[Attention], x0: np.ndarray, weights: np.ndarray | None
         "goes_to": predicted.goes_to,
         "escape_direction": predicted.direction,
         "status": "leading order",
-        "meaning": predicted.describe(),
+        "meaning": predicted.describe() + hand_over,
     }

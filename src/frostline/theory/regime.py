@@ -17,7 +17,7 @@ from frostline.sample import as_weights, uniform
 from frostline.sphere import row_norms, unit_rows
 from frostline.theory.flow import ZeroTemperaturePath, zero_temperature
 from frostline.theory.limits import TRUSTED, Limit, limit
-from frostline.theory.terminal import terminal
+from frostline.theory.terminal import HELD, terminal
 from frostline.theory.von_mises_fisher import log_scaled_normaliser
 
 PROBES = 512
@@ -380,7 +380,7 @@ def _terminal(
         until,
         fate.hand_over,
         f"The run ends {words} the hand-over to the terminal phase, at about t = {fate.hand_over:.3g} (eq. 13), after "
-        "which the theorem is silent.",
+        f"which the theorem is silent ({HELD}).",
     )
 
 

@@ -146,7 +146,7 @@ def follow(
         if not tokens.critical > 0:
             ended = "no token is known to be on its side any more: growth of the error closed it"
         elif until is None and rows[-1][1] > RISEN * least + 1e-3:
-            ended = "it has begun to rise: from here on the error grows faster than tokens come in"
+            ended = "it has begun to rise, as from here on the error grows faster than tokens come in"
         elif len(rows) > MOST_STEPS:
             ended = f"{MOST_STEPS} steps are spent"
     kept = sorted({*evenly_spread(len(rows), KEPT), int(np.argmin([row[1] for row in rows]))})

@@ -22,6 +22,9 @@ NO_LOGIT = 1e-12
 TANGENT = 1e-8
 """An eigenvector of unit length whose part tangent to the sphere is shorter than this is the centre itself."""
 
+HELD = "in the mean field, clusters colder than a β of their own are held: docs/theory.md, How long they stay"
+"""Said beside every time of eq. 13."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Terminal(Result):
@@ -48,7 +51,8 @@ class Terminal(Result):
     drift : float
         |P_zVz|; 0 when the centre rests under V, so that only an asymmetry of the start can push it.
     hand_over : float or None
-        The time t_h of THEORY eq. 13; None without an asymmetry, or where nothing grows or contracts.
+        The time t_h of THEORY eq. 13; None without an asymmetry, or where nothing grows or contracts. In the mean
+        field, clusters colder than a β of their own are held instead: docs/theory.md, "How long they stay".
     case : str
         The case in one sentence.
     """
@@ -150,8 +154,8 @@ def terminal(
 def hand_over_time(beta: float, contraction: float, growth: float, asymmetry: float, *, drift: float = 0.0) -> float:
     """t_h = ½ log β (1/g_A + 1/g_V) + log(1/a)/g_V (THEORY eq. 13): leading order, not a bound.
 
-    For tight clusters that see only themselves. On the circle, for n tokens or colder than a β of the example's own,
-    stragglers decide: docs/theory.md, "How long they stay".
+    For tight clusters that see only themselves: in the mean field, clusters colder than a β of their own are held, and
+    of n tokens stragglers decide (docs/theory.md, "How long they stay").
 
     A ``drift`` b > 0 (the centre does not rest under V) pushes as well: the displacement u obeys u̇ = g_V·u + b from
     u = aβ^{−1/2} on, and t_h is when it reaches 1; b = 0 gives (13).

@@ -163,7 +163,7 @@ def diff(
     seed
         Seed of the rounding that angles are compared with.
     progress
-        Called with a ``Progress`` now and then.
+        Called with a ``Progress`` as the work goes on.
 
     Returns
     -------

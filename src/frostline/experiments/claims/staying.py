@@ -207,36 +207,37 @@ def _hypothesis(evidence: Evidence) -> list[Criterion]:
 def draw(evidence: Evidence) -> Figure:
     curves, profile, excess = (arrays(evidence.tables[name]) for name in ("curves", "profile", "excess"))
     (left, middle, right), figure = plot.panels(3, width=4.4)
-    betas = np.unique(curves["beta"])
-    for number, beta in enumerate(betas):
+    every = np.unique(np.concatenate([table["beta"] for table in (curves, profile, excess)]))
+    colour = {beta: plot.shade(number, len(every)) for number, beta in enumerate(every)}
+    for beta in np.unique(curves["beta"]):
         for reach in np.unique(curves["range"][curves["beta"] == beta]):
             chosen = (curves["beta"] == beta) & (curves["range"] == reach)
-            short = reach == SHORT
-            left.semilogy(
-                curves["t"][chosen],
-                curves["W2"][chosen],
-                ":" if short else "-",
-                color=plot.shade(number, len(betas)),
-                label=None if short else f"β = {beta:g}",
-            )
+            style = ":" if reach == SHORT else "-"
+            left.semilogy(curves["t"][chosen], curves["W2"][chosen], style, color=colour[beta])
     left.axhline(runs.LEVEL, color=plot.INK, lw=0.5)
-    left.set(xlabel="time t", ylabel="W₂ to Π♯ρ₀", title="symmetric start; dotted: short range")
-    held = np.unique(profile["beta"])
-    for number, beta in enumerate(held):
+    left.text(curves["t"].max(), 1.04 * runs.LEVEL, f"{runs.LEVEL} = hand-over", ha="right", fontsize=7)
+    left.set(xlabel="time t", ylabel="W₂ to Π♯ρ₀", title="symmetric start")
+    for beta in np.unique(profile["beta"]):
         chosen = profile["beta"] == beta
         f, logs = profile["predicted"][chosen], profile["log_density"][chosen]
-        middle.plot(f, logs, ".", ms=3, color=plot.shade(number, len(held)), label=f"β = {beta:g}")
-        middle.plot(f, f + np.median(logs - f), ":", lw=1, color=plot.shade(number, len(held)))
-    middle.set(xlabel="βf", ylabel="log ρ", title="a held cluster; dotted: slope 1")
-    betas = np.unique(excess["beta"])
-    for number, beta in enumerate(betas):
+        middle.plot(f, logs, ".", ms=3, color=colour[beta])
+        middle.plot(f, f + np.median(logs - f), ":", lw=1, color=colour[beta])
+    middle.set(xlabel="βf", ylabel="log ρ", title="a held cluster")
+    for beta in np.unique(excess["beta"]):
         chosen = excess["beta"] == beta
-        colour = plot.shade(number, len(betas))
-        right.plot(excess["t"][chosen], excess["density"][chosen], color=colour, label=f"β = {beta:g}")
-        right.plot(excess["t"][chosen], excess["exponent"][chosen], "--", color=colour)
-        right.plot(excess["t"][chosen], excess["mean"][chosen], ":", color=colour)
-    right.set(xlabel="time t", ylabel="above its line", title="(H), V = I", ylim=(-5, 5))
-    for ax in (left, middle, right):
+        for name, style in (("density", "-"), ("exponent", "--"), ("mean", ":")):
+            right.plot(excess["t"][chosen], excess[name][chosen], style, color=colour[beta])
+    right.set(xlabel="time t", ylabel="excess over the line of (H)", title="hypothesis (H), V = I")
+    kinds = {
+        left: ("curves", {"-": "all tokens", ":": f"range {SHORT:g}"}),
+        middle: ("profile", {".": "measured", ":": "slope 1"}),
+        right: ("excess", {"-": "−log min ρ", "--": "largest Λ", ":": "log ∫ e$^Λ$ dρ"}),
+    }
+    for ax, (table, styles) in kinds.items():
+        for beta in np.unique(evidence.tables[table]["beta"]):
+            ax.plot([], [], color=colour[beta], label=f"β = {beta:g}")
+        for style, label in styles.items():
+            ax.plot([], [], style, color=plot.INK, label=label)
         ax.legend(fontsize=7, frameon=False)
     return figure
 
