@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from frostline.errors import BadParameter
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -34,8 +36,9 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """The work done over the work in all, from 0 to 1; 0 where there is no work."""
-        return min(max(self.done / self.total, 0.0), 1.0) if self.total > 0 else 0.0
+        """The work done over the work in all, from 0 to 1; 0 where there is no work or no number of it."""
+        share = self.done / self.total if self.total > 0 else 0.0
+        return min(max(share, 0.0), 1.0) if share == share else 0.0
 
 
 ProgressFunction: TypeAlias = Callable[[Progress], object]
@@ -45,7 +48,12 @@ Tell: TypeAlias = Callable[[str, str, float, float], None]
 
 
 def telling(progress: ProgressFunction | None) -> Tell:
-    """A function of part, step, done and total that calls ``progress``; without one it does nothing."""
+    """A function of part, step, done and total that calls ``progress``; without one it does nothing.
+
+    Raises BadParameter for a ``progress`` that cannot be called.
+    """
+    if progress is not None and not callable(progress):
+        raise BadParameter(f"progress is {progress!r}; a function that takes a Progress is needed.")
 
     def tell(part: str, step: str, done: float, total: float) -> None:
         if progress is not None:

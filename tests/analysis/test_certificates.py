@@ -176,3 +176,11 @@ def test_runs_that_cannot_be_certified_are_refused(two_clusters):
         fl.certificate(fl.simulate(two_clusters, np.stack([x0, x0]), until=1.0))
     with pytest.raises(BadParameter, match=r"p is 0\.5"):
         fl.certificate(run, p=0.5)
+
+
+def test_tokens_that_never_move_have_come_no_closer():
+    """With B = 0 every token is its own limit: no distance, and no rounding that pretends one."""
+    head = fl.Attention.from_matrices(np.zeros((2, 2)), np.eye(2), beta=10.0)
+    run = fl.simulate(head, fl.sample.uniform(30, 2, seed=1), until=1.0)
+    proven = fl.certificate(run)
+    assert proven.target == "limit" and proven.start == 0 and proven.vacuous.all()

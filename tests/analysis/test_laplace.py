@@ -201,3 +201,18 @@ def test_a_cloud_comes_with_the_error_that_19_allows(rng):
     assert found.exponent == pytest.approx(-np.log(np.exp(-found.kappa[:, None] * gaps / 2) @ weights), rel=1e-9)
     assert (found.zeroth_error <= found.proven_error).all() and "eq. 19 allows" in found.describe()
     assert fl.laplace(head, y, fl.densities.uniform(3)).exponent is None
+
+
+@pytest.mark.parametrize("beta", [1e-300, 1e-15, 1e-6])
+def test_what_19_allows_holds_for_warm_tokens_too(beta):
+    """There Λ is smaller than its rounding."""
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=beta)
+    found = fl.laplace(head, fl.sample.uniform(6, 2, seed=0), fl.sample.uniform(30, 2, seed=1))
+    assert (found.zeroth_error <= found.proven_error).all() and (found.proven_error <= 2).all()
+
+
+@pytest.mark.parametrize("angle", [1e-6, 1e-7, 1e-8])
+def test_what_19_allows_holds_beside_one_source(angle):
+    head = fl.Attention.from_matrices(np.eye(2), np.eye(2), beta=1e4)
+    found = fl.laplace(head, np.array([[1.0, 0.0]]), np.array([[np.cos(angle), np.sin(angle)]]))
+    assert (found.zeroth_error <= found.proven_error).all()

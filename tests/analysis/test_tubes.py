@@ -139,3 +139,10 @@ def test_what_is_not_covered_is_refused_with_a_sentence(rng):
     ):
         with pytest.raises(error, match=words):
             fl.tube(heads)
+
+
+def test_a_measured_tube_of_almost_no_temperature_stays_above_the_start():
+    """Nothing moves at β = 1e-17; Λ is smaller there than the rounding of its logarithm."""
+    head = fl.Attention.from_matrices(np.diag([1.0, 0.5]), np.eye(2), beta=1e-17)
+    tube = fl.tube(head, growth="measured", until=0.5)
+    assert tube.best()[0] >= 0.99 * tube.initial

@@ -169,3 +169,10 @@ def test_bad_calls_get_a_sentence(rng):
         fl.warm_limit(head, fl.Cloud(5, np.zeros(2), np.eye(2)))
     with pytest.raises(BadArray, match="seen by a head with 3 keys, this head has 1"):
         fl.warm_limit(fl.Attention(np.ones((1, 3)), np.ones((1, 3)), np.eye(3), 1.0), cloud.seen_by(head))
+
+
+def test_a_cloud_without_rest_points_turns():
+    """V turns and the mean is too short to stop it: no point rests."""
+    turning = fl.Attention.from_matrices([[0.0, -1.0], [1.0, 0.0]], np.eye(2), beta=1.0)
+    found = fl.warm_limit(turning, fl.Cloud(100, mean=[0.01, 0.0], covariance=np.diag([0.4, 0.2])))
+    assert found.kind == "rotation" and len(found.points) == 0 and found.rate is None and found.describe()

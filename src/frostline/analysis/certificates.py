@@ -32,6 +32,8 @@ from frostline.theory.sides import Sides
 from frostline.theory.spectrum import scale_of
 from frostline.transport.index_coupling import power_mean
 
+NEAREST = 1e-14
+"""Squared distance from E that rounding of a unit vector can pretend."""
 DIAMETER = 2.0
 """The diameter of the sphere: no distance is larger."""
 PATH_ERROR = 1e-9
@@ -244,7 +246,8 @@ class _Goal:
         if measure.exact:
             return measure.distance(self.start)
         inside = np.linalg.norm(self.start @ np.asarray(self.limit.basis, dtype=np.float64).T, axis=1)
-        return float(power_mean(np.sqrt(np.maximum(2 - 2 * inside, 0.0)), shares(run), p)) / PAD
+        # Rounding of ``inside`` alone must not keep a token from its limit.
+        return float(power_mean(np.sqrt(np.maximum(2 - 2 * inside - NEAREST, 0.0)), shares(run), p)) / PAD
 
 
 @dataclass(frozen=True, eq=False)

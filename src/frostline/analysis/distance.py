@@ -362,8 +362,6 @@ def distance_curve(
     (('atoms', 'atoms', 'atoms'), True)
     """
     one_run(run, "distance_curve")
-    if progress is not None and not callable(progress):
-        raise BadParameter(f"progress is {progress!r}; a function that takes a Progress is needed.")
     p = as_order(p)
     options: dict[str, Any] = {"metric": metric, "method": method, "tolerance": tolerance, "seconds": seconds}
     paired = limit is None or isinstance(limit, Limit)

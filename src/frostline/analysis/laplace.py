@@ -16,6 +16,8 @@ from frostline.sphere import as_tokens, row_norms, unit_rows
 from frostline.theory.densities import Density
 from frostline.theory.regime import Regime
 
+ROUNDING = 1e-13
+"""Room for the rounding of Λ, relative to 1 + κ; measured: 2e-14 κ."""
 POINTS = 60
 """Times at which the growth along a run is measured; each costs one mean map."""
 
@@ -46,8 +48,12 @@ class Laplace(Result):
 
     @property
     def proven_error(self) -> Float[np.ndarray, "n"] | None:
-        """√(2Λ/κ), which |m − y*| never exceeds (THEORY eq. 19); None for a density."""
-        return None if self.exponent is None else np.sqrt(2 * self.exponent / self.kappa)
+        """√(2Λ/κ) with room for rounding, at most 2: |m − y*| never exceeds it (THEORY eq. 19); None for a density."""
+        if self.exponent is None:
+            return None
+        room = ROUNDING * (1 + self.kappa)
+        with np.errstate(divide="ignore", over="ignore"):
+            return np.minimum(np.sqrt(2 * (self.exponent + room) / self.kappa), 2.0)
 
     @property
     def zeroth_error(self) -> Float[np.ndarray, "n"]:

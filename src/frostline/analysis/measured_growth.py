@@ -119,7 +119,11 @@ def _exponents(
     value = np.empty(len(x))
     for part in np.array_split(np.arange(len(x)), max(1, len(x) * len(y) // 4_000_000)):
         far = np.maximum(2 - 2 * (u[part] @ y.T), 0.0)
-        value[part] = -special.logsumexp(-kappa[part, None] * far / 2, b=weights, axis=1)
+        energies = kappa[part, None] * far / 2
+        # Warm: Λ is a small number, which the logarithm of a number near 1 would lose.
+        lost = -np.expm1(-energies) @ weights
+        cold = -special.logsumexp(-energies, b=weights, axis=1)
+        value[part] = np.where(lost < 0.5, -np.log1p(-np.minimum(lost, 0.5)), cold)
     table = np.zeros(rings.low.shape)
     ring = rings.number(rings.sides.angles(x))
     _, end = rings.bins

@@ -18,7 +18,7 @@ from frostline.dynamics.status import Status
 from frostline.dynamics.steppers import Adaptive, FixedStepper, Stepper
 from frostline.dynamics.walking import AdaptiveWalk, FixedWalk, Resume, Step, plan
 from frostline.errors import BadParameter
-from frostline.progress import ProgressFunction
+from frostline.progress import ProgressFunction, telling
 from frostline.results import Result, ability
 from frostline.sample import as_weights
 from frostline.sphere import as_tokens
@@ -181,6 +181,7 @@ def simulate(
     Trajectory(tokens (2, 2, 2), t = 0, 1, finished, 5 Adaptive steps)
     """
     as_count(max_steps, "max_steps")
+    telling(progress)
     steps = Steps(
         heads, x0, until=until, weights=weights, stepper=stepper, save_at=save_at, engine=engine, resume=resume
     )

@@ -22,7 +22,7 @@ from frostline.dynamics.simulation import Trajectory, simulate
 from frostline.dynamics.steppers import Stepper
 from frostline.dynamics.walking import Resume, Step, layer_edges
 from frostline.errors import BadSpec
-from frostline.progress import ProgressFunction
+from frostline.progress import ProgressFunction, telling
 from frostline.results import Result
 from frostline.runs import directory as store
 from frostline.runs import schema as specs
@@ -73,7 +73,7 @@ class Recording(Result):
 def record(
     spec: specs.Spec,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     force: bool = False,
     progress: ProgressFunction | None = None,
 ) -> Recording:
@@ -85,7 +85,7 @@ def record(
     ----------
     spec : Spec
         The run, as ``read_spec`` reads it.
-    out : Path, optional
+    out : str or Path, optional
         The run directory; ``spec.out`` by default.
     force : bool
         Whether a run of another spec that is there is replaced.
@@ -110,8 +110,11 @@ def record(
     >>> record(spec, out=Path("run")).summary["status"]  # doctest: +SKIP
     'finished'
     """
+    if not isinstance(spec, specs.Spec):
+        raise BadSpec(f"spec is of type {type(spec).__name__}; read_spec makes a Spec of a file or a table.")
+    telling(progress)
     _check_until(spec)
-    out = Path(spec.out) if out is None else out
+    out = Path(spec.out if out is None else out)
     if out.name in ("", ".", ".."):
         raise BadSpec(f'out = {spec.out!r} is not a name for a run directory; choose one, for example out = "run".')
     if not out.parent.is_dir():

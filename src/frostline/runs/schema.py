@@ -110,8 +110,12 @@ def read_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, An
     >>> spec.beta, spec.stepper
     (100.0, None)
     """
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise BadSpec(f"overrides are of type {type(overrides).__name__}; give a mapping of keys to values.")
     if isinstance(source, Mapping):
         return parse(source, overrides)
+    if not isinstance(source, str | Path):
+        raise BadSpec(f"a spec is read from a TOML file or from its table, not from {type(source).__name__}.")
     return parse(read_toml(source), overrides, source=str(source))
 
 
@@ -191,7 +195,7 @@ def _check_keys(table: Mapping[str, Any], struct: type[msgspec.Struct], source: 
     }
     for key, value in table.items():
         if key not in known:
-            raise BadSpec(f"{source} has the unknown key {key!r}; {suggestion(key, known)}")
+            raise BadSpec(f"{source} has the unknown key {key!r}; {suggestion(str(key), known)}")
         if key in nested:
             for part in value if isinstance(value, list) else [value]:
                 if isinstance(part, Mapping):

@@ -102,8 +102,18 @@ class Bound(Result):
         -------
         float or ndarray
             The values, of the shape of ``t``.
+
+        Raises
+        ------
+        BadParameter
+            A time is negative or no number.
         """
-        time = np.asarray(t, dtype=np.float64)
+        try:
+            time = np.asarray(t, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise BadParameter(f"t is {t!r}; it is a time, or an array of times.") from None
+        if not (time >= 0).all():
+            raise BadParameter(f"times of a bound are ≥ 0; got {time[~(time >= 0)].flat[0]:g}.")
         with np.errstate(over="ignore", invalid="ignore"):
             # Either constant may be infinite, C zero: at t = 0 nothing has grown or fallen, and 0·∞ is 0.
             grown = np.exp(np.where((time > 0) & (self.C > 0), self.C * time, 0.0))

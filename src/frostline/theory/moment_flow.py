@@ -131,6 +131,8 @@ def moment_flow(head: Heads, cloud: Cloud, times: Array) -> MomentFlow:
     size = float(cloud.mean @ cloud.mean + cloud.total_variance)
     if not abs(size - 1) <= ON_SPHERE:
         raise BadParameter(f"|μ|² + tr Σ is {size:.6g}; it is 1 for tokens on the sphere.")
+    if not cloud.total_variance > 0:
+        raise BadParameter("this cloud is a single point; move it with simulate.")
     start = projected_gaussian(cloud.mean, cloud.covariance / (cloud.total_variance / (1 - cloud.mean @ cloud.mean)))
     system = _System.of(one, float(cloud.count))
     plain, full = (_integrate(system, start, moments, further=further) for further in (False, True))

@@ -166,7 +166,8 @@ def warm_limit(head: Heads, cloud: Cloud) -> WarmLimit:
     # Along a small sphere of rest points nothing moves.
     still = np.abs(rates) <= REAL * push.scale
     sphere = bool(still.any()) and len(points) > 2
-    stable = (rates > 0) & ~still | still & sphere & (values >= values.max() - REAL * push.scale)
+    highest = values.max(initial=-np.inf)
+    stable = (rates > 0) & ~still | still & sphere & (values >= highest - REAL * push.scale)
     order = np.lexsort((-values, ~stable))
     kind = "rotation" if not stable.any() else "point" if stable.sum() == 1 else "points"
     return WarmLimit(
