@@ -15,6 +15,8 @@ from frostline.results import Result
 
 FEWEST = 3
 """The smallest cloud: two tokens have no spread but along one line, and are better given as atoms."""
+MOST = 1e15
+"""Largest number of tokens in a cloud."""
 UNSYMMETRIC = 1e-6
 """A covariance may differ from its transpose by this share of its largest entry, as products in float32 do."""
 INDEFINITE = 1e-6
@@ -133,8 +135,10 @@ class Cloud(Result):
     in_sample: bool = False
 
     def __post_init__(self) -> None:
-        if not (FEWEST <= as_number(self.count, "count") < np.inf):
-            raise BadParameter(f"count is {self.count}; a cloud has at least {FEWEST} tokens (give fewer as atoms).")
+        if not (FEWEST <= as_number(self.count, "count") <= MOST):
+            raise BadParameter(
+                f"count is {self.count}; a cloud has {FEWEST} tokens (give fewer as atoms) to {MOST:.0e}."
+            )
         mean = as_float64(as_tensor(self.mean, "mean")[0])
         if mean.ndim != 1 or len(mean) < 2:
             raise BadArray(f"mean has shape {mean.shape}; one vector (d,) with d ≥ 2 is needed.")
