@@ -78,8 +78,8 @@ def test_theorem():
     run = Seen("theorem")
     bound = np.array(run.opening["bound"]["values"])
     assert (np.array(run.w) <= bound).all()
-    assert bound.min() == pytest.approx(0.77, abs=0.01)
-    assert run.times[int(bound.argmin())] == pytest.approx(3.5, abs=0.1)
+    assert bound.min() == pytest.approx(0.67, abs=0.01)
+    assert run.times[int(bound.argmin())] == pytest.approx(5.0, abs=0.1)
     assert run.w[-1] < 0.05 < 1 < bound[-1]
 
 

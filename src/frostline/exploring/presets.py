@@ -46,7 +46,7 @@ PRESETS = (
         "theorem",
         "The theorem",
         "W stays below the dotted bound of eq. 11. One of its terms falls, the other grows: it says something for a "
-        "while (0.77 at t = 3.5) and nothing later, though tokens go on to concentrate.",
+        "while (0.67 at t = 5.0) and nothing later, though tokens go on to concentrate.",
         "d=2&beta=100000&V=1,1.5,1&n=10000&tokens=nodes&mean=0.6,0.8,0&concentration=0.6&until=18",
         "theorem",
     ),
