@@ -251,8 +251,10 @@ def test_answers_are_of_the_kind_of_the_queries(rng):
 def test_bad_clouds_get_a_sentence():
     I = np.eye(3)  # noqa: E741
     mu = np.zeros(3)
-    with pytest.raises(BadParameter, match="count is 2; a cloud has at least 3"):
+    with pytest.raises(BadParameter, match="count is 2; a cloud has 3 tokens"):
         fl.Cloud(2, mu, I)
+    with pytest.raises(BadParameter, match=r"count is 1e\+300"):
+        fl.Cloud(1e300, mu, I)
     with pytest.raises(BadParameter, match="count is nan"):
         fl.Cloud(float("nan"), mu, I)
     with pytest.raises(BadArray, match="N ≥ 3"):
