@@ -17,8 +17,8 @@ MISTAKES = {
     "= limit.gap": "= limit.gab",
     "rates: fl.Rates = fl.rates(head)": "rates: fl.Bound = fl.rates(head)",
     'base.save("enc.frost")': "base.save()",
-    "progress=show)": "progress=print_it)",
-    "def show(progress: fl.Progress)": "def show(progress: int)",
+    "reference=texts, progress=show)": "reference=texts, progress=3)",
+    "progress.share:.0%": "progress.shares:.0%",
 }
 """What stands in the program, and a mistake in its place."""
 
