@@ -26,7 +26,7 @@ def predict(spec: specs.Spec, p: float = 2.0) -> dict[str, Any]:
     """A row of facts for each of the "layers", and the "regime" of the whole."""
     x0, weights = build_tokens(spec)
     layers = build_heads(spec)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for layer in layers:
         target = limit([layer])
         # Numerical limits cost an integration for every token; here nothing is moved.
