@@ -105,7 +105,12 @@ def models(tmp_path_factory):
 def test_the_page_works_as_written(page, models, tmp_path):
     from tests.monitoring.sentences import fresh, sentences
 
-    texts = {"normal.txt": sentences(600, seed=0), "today.txt": fresh(60), "corpus.txt": fresh(90)[60:]}
+    texts = {
+        "normal.txt": sentences(600, seed=0),
+        "today.txt": fresh(60),
+        "corpus.txt": fresh(90)[60:],
+        "usual.txt": fresh(120)[90:],
+    }
     texts |= {"january.txt": sentences(600, seed=1), "february.txt": sentences(600, seed=2)}
     serves = "sh background" in pages.kinds(page)
     with pages.one_at_a_time() if serves else contextlib.nullcontext():
