@@ -227,7 +227,7 @@ def _facts(title: str, facts: Mapping[str, Any], reading: str = "") -> dict[str,
 
 
 def _roles(audit: Audit) -> dict[str, Any]:
-    """What each head looks at and does, in words: the few of its numbers that a reader looks for first."""
+    """The roles of heads in words, with the few of their numbers that a reader looks for first."""
     rows = [
         (
             f"{head['layer']}, {head['head']}",

@@ -66,7 +66,7 @@ def heads_table(
 
 
 def _explained_columns(measured: Measured, controls: Mapping[str, Measured]) -> dict[str, Any]:
-    """What a head looks at, and what explains it."""
+    """The columns of a head: where it looks, and how much of it each description explains."""
     shares, sums = measured.explained, measured.clouds.sums
     columns: dict[str, Any] = {"role": np.array(roles(shares, sums.freezing.mean(0)))}
     columns |= {f"paid_{place}": shares.paid[..., number] for number, place in enumerate(PLACES)}

@@ -104,9 +104,11 @@ def cross_fit(
     """
     pairs = []
     for fold, without in enumerate(probes):
-        own = in_fold(len(reference), fold)
+        inside = in_fold(len(reference), fold)
         others = {kind: copies[~in_fold(len(copies), fold)] for kind, copies in broken.items()}
         # The penalty is the same for each text that is learned from.
         penalty = PENALTY * (FOLDS - 1) / FOLDS
-        pairs.append((Detector.learn(reference[~own], others, without, seed=seed, penalty=penalty), reference[own]))
+        pairs.append(
+            (Detector.learn(reference[~inside], others, without, seed=seed, penalty=penalty), reference[inside])
+        )
     return pairs

@@ -42,23 +42,23 @@ def measure(size: Size, seed: int, tick: Tick) -> Evidence:
     profile = Rows("beta", "predicted", "log_density")
 
     def add(beta: float, reach: float, spacing: float, *, drawn: bool) -> runs.Stay:
-        found = runs.stay(beta, TILT, until=size.until, reach=reach, spacing=spacing)
-        lives.add(beta, reach, spacing, found.leaves, found.distances[-1])
+        stay = runs.stay(beta, TILT, until=size.until, reach=reach, spacing=spacing)
+        lives.add(beta, reach, spacing, stay.leaves, stay.distances[-1])
         if drawn:
-            curves.add(beta, reach, found.times, found.distances)
-        return found
+            curves.add(beta, reach, stay.times, stay.distances)
+        return stay
 
     near, far = size.ranges
     coarse, fine = size.spacings
     for beta in (*size.free, *size.held):
         tick(f"β = {beta:g}")
         add(beta, far, coarse, drawn=False)
-        found = add(beta, far, fine, drawn=True)
+        stay = add(beta, far, fine, drawn=True)
         if beta in size.free:
             add(beta, near, fine, drawn=False)
         else:
             add(beta, SHORT, fine, drawn=True)
-            profile.add(beta, *_profile(found, beta))
+            profile.add(beta, *_profile(stay, beta))
     broken = Rows("beta", "spacing", "density", "exponent", "start", "largest", "peak")
     excess = Rows("beta", "t", "density", "exponent", "mean")
     for beta, until in size.hypothesis:
